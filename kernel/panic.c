@@ -1,0 +1,115 @@
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include "kernel/acpi.h"
+#include "kernel/console.h"
+#include "kernel/panic.h"
+#include "kernel/x86.h"
+
+#define BACKTRACE_MAX  24
+#define DEBUG_EXIT     0xf4
+
+/* The table that tools/symbols.py makes: functions by rising offset from the image's start. */
+struct symbol_table {
+    uint32_t count;
+    struct {
+        uint32_t offset, name; /* name: bytes from the end of the entries */
+    } entry[];
+};
+
+static const struct shared *shared;
+static const struct world *world;
+static bool panicking;
+
+void panic_init(const struct shared *s, const struct world *w)
+{
+    shared = s;
+    world = w;
+}
+
+static bool within(const struct range *r, uint64_t address)
+{
+    return address >= r->start && address < r->end;
+}
+
+/* Name of the function at `pc` and the distance into it; "?" when there is none. */
+static const char *symbol_at(uint64_t pc, uint64_t *into)
+{
+    const struct symbol_table *t = shared != NULL ? shared->symbols : NULL;
+    *into = 0;
+    if (t == NULL || !within(&world->at, pc))
+        return "?";
+    uint64_t offset = pc - world->at.start;
+    uint32_t low = 0, high = t->count;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (t->entry[mid].offset <= offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low == 0)
+        return "?";
+    *into = offset - t->entry[low - 1].offset;
+    return (const char *)&t->entry[t->count] + t->entry[low - 1].name;
+}
+
+/* True if `pc` is a return address: in the program's text, behind a call. */
+static bool behind_call(uint64_t pc)
+{
+    if (world == NULL || !within(&world->segment[0].at, pc - 7) || !within(&world->segment[0].at, pc))
+        return false;
+    const uint8_t *p = (const uint8_t *)pc;
+    if (p[-5] == 0xe8) /* call rel32 */
+        return true;
+    for (int length = 2; length <= 7; length++) /* call r/m64: ff /2, with any addressing */
+        if (p[-length] == 0xff && (p[-length + 1] & 0x38) == 0x10)
+            return true;
+    return false;
+}
+
+static void print_frame(unsigned number, uint64_t pc)
+{
+    uint64_t into;
+    const char *name = symbol_at(pc, &into);
+    console_plain("  #%u %016llx %s+0x%llx", number, (unsigned long long)pc, name, (unsigned long long)into);
+}
+
+void backtrace(uint64_t pc, uint64_t sp)
+{
+    unsigned n = 0;
+    console_plain("backtrace:");
+    print_frame(n++, pc);
+    if (world == NULL || (!within(&world->stack, sp) && !within(&world->ist, sp)))
+        return;
+    uint64_t end = within(&world->stack, sp) ? world->stack.end : world->ist.end;
+    for (sp = (sp + 7) & ~7ull; sp < end && n < BACKTRACE_MAX; sp += 8) {
+        uint64_t value = *(const uint64_t *)sp;
+        if (behind_call(value))
+            print_frame(n++, value);
+    }
+}
+
+void panic(const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    __asm__ volatile("cli");
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    console_plain("panic: %s", text);
+    if (!panicking) { /* a fault on the way down must not go round */
+        panicking = true;
+        backtrace((uint64_t)__builtin_return_address(0), (uint64_t)__builtin_frame_address(0));
+    }
+    machine_exit(EXIT_PANIC);
+}
+
+void machine_exit(enum exit_value value)
+{
+    outl(DEBUG_EXIT, value);
+    acpi_power_off();
+    for (;;) /* both may act a little later */
+        __asm__ volatile("cli; hlt");
+}
