@@ -125,7 +125,7 @@ static unsigned distance(struct text t, const char *name)
 }
 
 /* How far `t` is from `name`, for finding the nearest. Where one begins with the other (queue, queues; coresN, cores)
- * that weighs more than the letters that are missing; those only decide between several. */
+ * it is nearer than by any edit; the letters that are missing then only decide between several such. */
 static unsigned farness(struct text t, const char *name)
 {
     size_t width = strlen(name), common = 0;
@@ -133,8 +133,8 @@ static unsigned farness(struct text t, const char *name)
 
     while (common < shorter && (t.at[common] | 0x20) == (name[common] | 0x20))
         common++;
-    unsigned weight = 2 * COMPARE_MAX;
-    return common == shorter && common > 0 ? weight + distance(t, name) : weight * distance(t, name);
+    unsigned edits = distance(t, name);
+    return common == shorter && common > 0 ? edits : (COMPARE_MAX + 1) * edits;
 }
 
 /* ADDR/N[,gw=ADDR] in its parts; gw.at is NULL without a gateway. */
