@@ -1,12 +1,12 @@
 /* The boot line's words. One row of `words` for each; docs/boot-line.md is the user's view. No allocation, no locale,
  * and nothing of the line is trusted. Compiles on the host. */
-#include "bootline.h"
+#include "kernel/bootline.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../drivers/virtio/features.h"
-#include "ipaddr.h"
+#include "drivers/virtio/features.h"
+#include "kernel/ipaddr.h"
 
 #define SHOWN_MAX   72 /* characters of a word or value that are shown */
 #define COMPARE_MAX 24 /* characters of a word that are compared to find the nearest */
@@ -124,8 +124,8 @@ static unsigned distance(struct text t, const char *name)
     return row[t.len % 3][width];
 }
 
-/* How far `t` is from `name`, for finding the nearest. Where one begins with the other (queue, queues; coresN, cores)
- * it is nearer than by any edit; the letters that are missing then only decide between several such. */
+/* How far `t` is from `name`, for finding the nearest. An abbreviation (queue for queues) is nearer than anything that
+ * takes an edit; letters behind a name (coresN, ring_size) weigh about half as much as other edits. */
 static unsigned farness(struct text t, const char *name)
 {
     size_t width = strlen(name), common = 0;
@@ -134,7 +134,9 @@ static unsigned farness(struct text t, const char *name)
     while (common < shorter && (t.at[common] | 0x20) == (name[common] | 0x20))
         common++;
     unsigned edits = distance(t, name);
-    return common == shorter && common > 0 ? edits : (COMPARE_MAX + 1) * edits;
+    if (common == t.len && common > 0)
+        return edits;
+    return (COMPARE_MAX + 1) * (common == width ? edits + 1 : 2 * edits);
 }
 
 /* ADDR/N[,gw=ADDR] in its parts; gw.at is NULL without a gateway. */

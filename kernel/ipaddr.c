@@ -1,5 +1,5 @@
 /* Internet addresses as text. See ipaddr.h. */
-#include "ipaddr.h"
+#include "kernel/ipaddr.h"
 
 #include <string.h>
 

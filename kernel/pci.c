@@ -1,6 +1,6 @@
 /* PCI: the walk over buses, BAR sizing, capability lists. No access method here: see struct pci_access. Compiles on the
  * host. */
-#include "pci.h"
+#include "kernel/pci.h"
 
 #include <stddef.h>
 

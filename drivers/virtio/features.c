@@ -1,6 +1,6 @@
 /* The feature table and the choice. Dependencies are those of virtio 1.3, 5.1.3.1; those of the control
  * queue's commands that the list leaves out are marked. Compiles on the host. */
-#include "features.h"
+#include "drivers/virtio/features.h"
 
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
