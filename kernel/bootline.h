@@ -9,9 +9,12 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 enum ip_mode { IP_AUTO, IP_STATIC, IP_OFF }; /* IP_AUTO: DHCP for IPv4, link-local and router advertisement for IPv6 */
 
-#define POLL_AUTO        UINT32_MAX
-#define BOOTLINE_MAX     4096
-#define BOOTLINE_APP_MAX 16 /* names in apps= */
+#define POLL_AUTO           UINT32_MAX
+#define BOOTLINE_MAX        4096
+#define BOOTLINE_APP_MAX    16 /* names in apps= */
+#define BOOTLINE_APP_LEN    32 /* bytes of a name with its argument and the ending 0: txonly:1514,1000000 */
+#define BOOTLINE_NUMBER_MAX 32768 /* of cores= and queues=: the most queue pairs that virtio knows (5.1.4.1) */
+#define BOOTLINE_POLL_MAX   1000000 /* us */
 
 struct bootline {
     enum ip_mode ip;         /* IP_AUTO or IP_STATIC */
@@ -30,7 +33,7 @@ struct bootline {
     uint32_t poll_us;        /* or POLL_AUTO */
     uint64_t features_off;   /* features=-x */
     uint64_t features_required; /* features=+x */
-    char apps[BOOTLINE_APP_MAX][16]; /* names, terminated; app_count 0: all servers */
+    char apps[BOOTLINE_APP_MAX][BOOTLINE_APP_LEN]; /* name or name:argument, terminated; app_count 0: all servers */
     unsigned app_count;
     bool conform;
     char conform_area[16];   /* "" : all */
@@ -46,15 +49,16 @@ struct bootline_error {
 struct bootline_env {
     /* Called once per unknown word with a complete sentence: `unknown word "ipp=dhcp" ignored; nearest valid word: ip=`. */
     void (*unknown)(void *context, const char *sentence);
-    /* True if an application of this name exists; NULL: any name will do. */
+    /* True if an application of this name (without argument) exists; NULL: any name will do. */
     bool (*app_known)(void *context, const char *name);
     /* Comma-separated names for the error text of apps=. */
     const char *app_names;
     void *context;
 };
 
-/* Parses `line` (any bytes; everything after BOOTLINE_MAX characters is cut and reported through env->unknown) into *out, starting
- * from the defaults. Later words win over earlier ones. Returns true, or false with *error filled at the first bad value. Control
- * and non-ASCII bytes in a word are shown as \xNN. */
+/* Parses `line` (any bytes; everything after BOOTLINE_MAX characters, and a word that this would cut in two, is left out and
+ * reported through env->unknown) into *out, starting from the defaults. Of the same word given twice the later one holds, whole:
+ * features=-a features=-b switches off b only. Returns true, or false with *error filled at the first bad value; *out is then of no
+ * use. Control and non-ASCII bytes in a word are shown as \xNN. */
 bool bootline_parse(const char *line, struct bootline *out, const struct bootline_env *env, struct bootline_error *error);
 #endif
