@@ -63,9 +63,11 @@ cat >"$tmp" <<MK
 # Made by tools/deps.sh. Do not edit.
 LWIP_DIR := $lwip_dir
 NEWLIB_DIR := $newlib_dir
-# An emptied cache makes this file out of date, and so is filled again.
+# An emptied cache makes this file out of date, and so is filled again. (These rules are not to be the default goal.)
+deps_goal := \$(.DEFAULT_GOAL)
 $out: $lwip_dir/src/Filelists.mk $newlib_dir/lib/libc.a
 $lwip_dir/src/Filelists.mk $newlib_dir/lib/libc.a: ;
+.DEFAULT_GOAL := \$(deps_goal)
 MK
 chmod 644 "$tmp"
 mv "$tmp" "$out"
