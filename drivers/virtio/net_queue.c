@@ -1,0 +1,284 @@
+/* A queue pair of a virtio-net device: receive buffers, transmit slots, and the way of a frame through them. */
+#include <string.h>
+#include <linux/if_ether.h>
+#include <linux/virtio_config.h>
+#include "drivers/virtio/net.h"
+#include "drivers/virtio/net_private.h"
+#include "kernel/console.h"
+#include "kernel/memory.h"
+
+#define RX_BUFFER      2048u /* bytes of a receive buffer, struct and all */
+#define RX_SPARE_MAX   512u  /* buffers beyond the ring's, for what the stack holds */
+#define VLAN_TAG       4u
+#define RX_DATA_MIN    (VIRTNET_HEADER + ETH_HLEN + VLAN_TAG)
+
+/* ---- set-up ---- */
+
+/* The largest power of two that neither the device nor the user (ring=) exceeds. */
+static uint16_t choose_size(const struct virtnet *net, uint16_t queue)
+{
+    uint16_t size = net->transport.ops->queue_size((struct virtio_transport *)&net->transport, queue);
+    if (net->ring_max != 0 && net->ring_max < size && net->transport.ops->queue_size_free)
+        size = net->ring_max;
+    while ((size & (size - 1)) != 0) /* modern sizes may be any; a split ring's is a power of two (2.7) */
+        size &= (uint16_t)(size - 1);
+    return size;
+}
+
+static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index, uint16_t indirect, struct virtio_error *error)
+{
+    uint16_t size = choose_size(net, index);
+    if (size < 2)
+        return virtio_fail(&net->transport, error, "queue_size of queue %u is %u: no usable queue", index, size);
+    if (!virtnet_has(net, VIRTIO_RING_F_INDIRECT_DESC))
+        indirect = 0;
+    void *mem = heap_alloc_aligned(virtqueue_split_bytes(size, indirect), 4096);
+    if (mem == NULL)
+        return virtio_fail(&net->transport, error, "queue %u: no memory for a ring of %u", index, size);
+    struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), indirect };
+    virtqueue_split_init(vq, &config, mem);
+    return true;
+}
+
+/* Buffers of one size: 2 KiB in all; larger where a whole frame must fit into one (no mergeable buffers, large MTU: 5.1.6.3.1). */
+static bool make_pool(struct virtnet_pair *pair)
+{
+    uint32_t data = RX_BUFFER - (uint32_t)sizeof(struct rx_buffer), frame = RX_DATA_MIN + pair->net->mtu;
+    if (!virtnet_has(pair->net, VIRTIO_NET_F_MRG_RXBUF) && frame > data)
+        data = (frame + 63u) & ~63u;
+    pair->pool.data_size = data;
+    uint32_t each = data + (uint32_t)sizeof(struct rx_buffer), want = pair->rx.size + RX_SPARE_MAX;
+    uint64_t room = heap_stats().untouched / 2;
+    uint32_t count = room / each < want ? (uint32_t)(room / each) : want;
+    char *mem = heap_alloc_aligned((size_t)count * each, 64);
+    if (count == 0 || mem == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        struct rx_buffer *b = (struct rx_buffer *)(mem + (size_t)i * each);
+        b->pool = &pair->pool;
+        virtnet_release(b);
+    }
+    pair->pool.total = count;
+    return true;
+}
+
+static bool make_slots(struct virtnet_pair *pair)
+{
+    struct tx_slot *slot = heap_alloc_aligned(sizeof *slot * pair->tx.size, 64);
+    if (slot == NULL)
+        return false;
+    for (uint16_t i = 0; i < pair->tx.size; i++, slot++) {
+        slot->next = pair->free_slot;
+        pair->free_slot = slot;
+    }
+    return true;
+}
+
+bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio_error *error)
+{
+    struct virtnet *net = pair->net;
+    if (!make_queue(net, &pair->rx, (uint16_t)(2 * number), 0, error) ||
+        !make_queue(net, &pair->tx, (uint16_t)(2 * number + 1), VIRTNET_TX_PIECES + 1, error))
+        return false;
+    if (!make_pool(pair) || !make_slots(pair))
+        return virtio_fail(&net->transport, error, "no memory for the buffers of queue pair %u", number);
+    return true;
+}
+
+/* ---- receive ---- */
+
+void virtnet_release(struct rx_buffer *buffer)
+{
+    struct rx_pool *pool = buffer->pool;
+    buffer->next = pool->free;
+    pool->free = buffer;
+    pool->free_count++;
+}
+
+void virtnet_refill(struct virtnet_pair *pair)
+{
+    struct rx_pool *pool = &pair->pool;
+    while (virtqueue_capacity(&pair->rx) > 0) {
+        struct rx_buffer *b = pool->free;
+        if (b == NULL) {
+            pair->rx_stats.no_buffer++;
+            return;
+        }
+        struct virtq_buf piece = { (uint64_t)(uintptr_t)b->data, pool->data_size };
+        if (virtqueue_add(&pair->rx, &piece, 0, 1, b) != VIRTQ_OK)
+            return;
+        pool->free = b->next;
+        pool->free_count--;
+    }
+}
+
+static void drop(const struct virtnet_frame *frame)
+{
+    for (uint16_t i = 0; i < frame->count; i++)
+        virtnet_release(frame->buffer[i]);
+}
+
+/* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now or never. */
+static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
+{
+    bool fits = count <= VIRTNET_FRAME_PIECES;
+    for (; frame->count < count; frame->count++) {
+        uint32_t length;
+        struct rx_buffer *b = virtqueue_pop(&pair->rx, &length);
+        if (b == NULL)
+            return false;
+        if (!fits) { /* too many to keep: they go back at once */
+            virtnet_release(b);
+            count--;
+            continue;
+        }
+        frame->buffer[frame->count] = b;
+        frame->length[frame->count] = length;
+    }
+    return fits;
+}
+
+static uint32_t frame_bytes(const struct virtnet_frame *frame)
+{
+    uint32_t n = 0;
+    for (uint16_t i = 0; i < frame->count; i++)
+        n += frame->length[i];
+    return n - VIRTNET_HEADER;
+}
+
+/* Checks the header against what was negotiated and against the frame (5.1.6.4.2). */
+static bool header_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h, uint32_t bytes)
+{
+    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE) /* no GUEST_TSO was acknowledged */
+        return false;
+    if (!(h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
+        return true;
+    return virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) && h->csum_start >= ETH_HLEN &&
+           (uint32_t)h->csum_start + h->csum_offset + 2 <= bytes;
+}
+
+bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
+{
+    const struct virtnet *net = pair->net;
+    struct rx_buffer *first;
+    while ((first = virtqueue_pop(&pair->rx, &frame->length[0])) != NULL) {
+        const struct virtio_net_hdr_v1 *h = (const struct virtio_net_hdr_v1 *)first->data;
+        frame->buffer[0] = first;
+        frame->count = 1;
+        if (frame->length[0] < VIRTNET_HEADER + ETH_HLEN) {
+            pair->rx_stats.short_frame++;
+            drop(frame);
+            continue;
+        }
+        uint16_t count = virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) ? h->num_buffers : 1;
+        if (count == 0 || (count > 1 && !gather(pair, frame, count))) {
+            pair->rx_stats.num_buffers++;
+            drop(frame);
+            continue;
+        }
+        uint32_t bytes = frame_bytes(frame);
+        if (!header_ok(net, h, bytes)) {
+            pair->rx_stats.bad_header++;
+            drop(frame);
+            continue;
+        }
+        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h->flags : 0;
+        pair->rx_stats.packets++;
+        pair->rx_stats.bytes += bytes;
+        return true;
+    }
+    return false;
+}
+
+/* ---- transmit ---- */
+
+struct tx_slot *virtnet_slot(struct virtnet_pair *pair)
+{
+    struct tx_slot *slot = pair->free_slot;
+    if (slot == NULL)
+        return NULL;
+    pair->free_slot = slot->next;
+    slot->token = NULL;
+    memset(slot->data, 0, VIRTNET_HEADER);
+    return slot;
+}
+
+static void release_slot(struct virtnet_pair *pair, struct tx_slot *slot)
+{
+    slot->next = pair->free_slot;
+    pair->free_slot = slot;
+}
+
+bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes, const struct virtq_buf *pieces,
+                  uint16_t count)
+{
+    struct virtq_buf all[VIRTNET_TX_PIECES + 1];
+    uint32_t bytes = inline_bytes - VIRTNET_HEADER;
+    all[0] = (struct virtq_buf){ (uint64_t)(uintptr_t)slot->data, inline_bytes };
+    for (uint16_t i = 0; i < count; i++) {
+        all[i + 1] = pieces[i];
+        bytes += pieces[i].len;
+    }
+    if (virtqueue_add(&pair->tx, all, (uint16_t)(count + 1), 0, slot) != VIRTQ_OK) {
+        release_slot(pair, slot);
+        return false;
+    }
+    pair->tx_stats.packets++;
+    pair->tx_stats.bytes += bytes;
+    return true;
+}
+
+unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done)(void *token))
+{
+    unsigned n = 0;
+    uint32_t length;
+    struct tx_slot *slot;
+    while (n < budget && (slot = virtqueue_pop(&pair->tx, &length)) != NULL) {
+        if (slot->token != NULL)
+            done(slot->token);
+        release_slot(pair, slot);
+        n++;
+    }
+    return n;
+}
+
+/* ---- both ---- */
+
+void virtnet_flush(struct virtnet_pair *pair)
+{
+    struct virtio_transport *t = &pair->net->transport;
+    if (virtqueue_publish(&pair->rx))
+        t->ops->notify(t, pair->rx.index);
+    if (virtqueue_publish(&pair->tx))
+        t->ops->notify(t, pair->tx.index);
+}
+
+bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx)
+{
+    bool quiet = virtqueue_enable_callbacks(&pair->rx);
+    if (want_tx)
+        quiet = virtqueue_enable_callbacks_late(&pair->tx) && quiet;
+    return quiet;
+}
+
+void virtnet_awake(struct virtnet_pair *pair)
+{
+    virtqueue_disable_callbacks(&pair->rx);
+    virtqueue_disable_callbacks(&pair->tx);
+}
+
+static void report_fault(const struct virtqueue *vq, bool *reported)
+{
+    static const char *const what[] = { "", "used id", "used length", "used index" };
+    if (vq->fault.kind == VIRTQ_FAULT_NONE || *reported)
+        return;
+    *reported = true;
+    log_error("virtio", "queue %u: the device wrote %s %u, valid is up to %u%s", vq->index, what[vq->fault.kind],
+              vq->fault.value, vq->fault.limit, vq->broken ? ": the queue is broken" : ": skipped, and counted from now on");
+}
+
+void virtnet_report_faults(struct virtnet_pair *pair)
+{
+    report_fault(&pair->rx, &pair->fault_reported[0]);
+    report_fault(&pair->tx, &pair->fault_reported[1]);
+}
