@@ -1,0 +1,137 @@
+#include <stdio.h>
+#include <string.h>
+#include "kernel/console.h"
+#include "lwip/dhcp.h"
+#include "lwip/ethip6.h"
+#include "lwip/nd6.h"
+#include "lwip/timeouts.h"
+#include "net/address.h"
+#include "net/hooks.h"
+
+#define DHCP_PATIENCE_MS 10000
+#define IPV6_MTU_MIN     1280 /* RFC 8200, 5 */
+
+static const struct bootline *boot;
+static const struct virtnet *device;
+static struct netif *interface;
+static bool ready;
+static ip6_addr_t gateway6, prefix6;
+static bool has_gateway6;
+
+static void print_ready(void)
+{
+    char features[256], ip[IP4ADDR_STRLEN_MAX] = "none", ip6[IP6ADDR_STRLEN_MAX] = "none";
+    if (ready)
+        return;
+    ready = true;
+    if (!ip4_addr_isany(netif_ip4_addr(interface)))
+        ip4addr_ntoa_r(netif_ip4_addr(interface), ip, sizeof ip);
+    /* A static address has slot 1 and goes before the link-local one in slot 0. */
+    unsigned slot = boot->ip6 == IP_STATIC ? 1 : 0;
+    if (!ip6_addr_isinvalid(netif_ip6_addr_state(interface, slot)))
+        ip6addr_ntoa_r(netif_ip6_addr(interface, slot), ip6, sizeof ip6);
+    for (char *c = ip6; *c != '\0'; c++) /* lower case: RFC 5952, 4.3 */
+        *c = *c >= 'A' && *c <= 'F' ? (char)(*c + 'a' - 'A') : *c;
+    features_format(device->features, features, sizeof features);
+    console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=1 queues=1 features=%s", ip, ip6,
+                  device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5], features);
+}
+
+/* Called by lwIP when an address changes. */
+static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
+{
+    (void)args;
+    if (reason & (LWIP_NSC_IPV4_ADDRESS_CHANGED | LWIP_NSC_IPV4_SETTINGS_CHANGED) && !ip4_addr_isany(netif_ip4_addr(netif))) {
+        char ip[IP4ADDR_STRLEN_MAX], gw[IP4ADDR_STRLEN_MAX], mask[IP4ADDR_STRLEN_MAX];
+        log_info("net", "ip=%s mask=%s gw=%s", ip4addr_ntoa_r(netif_ip4_addr(netif), ip, sizeof ip),
+                 ip4addr_ntoa_r(netif_ip4_netmask(netif), mask, sizeof mask),
+                 ip4addr_ntoa_r(netif_ip4_gw(netif), gw, sizeof gw));
+        print_ready();
+    }
+    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED && ip6_addr_isvalid(netif_ip6_addr_state(netif, args->ipv6_addr_state_changed.addr_index))) {
+        char ip6[IP6ADDR_STRLEN_MAX];
+        ip6addr_ntoa_r(netif_ip6_addr(netif, args->ipv6_addr_state_changed.addr_index), ip6, sizeof ip6);
+        log_info("net", "ip6=%s", ip6);
+    }
+}
+
+static void on_dhcp_patience(void *argument)
+{
+    (void)argument;
+    if (ready)
+        return;
+    log_warn("net", "no DHCP answer in %u s: going on without an IPv4 address, and trying on", DHCP_PATIENCE_MS / 1000);
+    print_ready();
+}
+
+static void start_ip4(void)
+{
+    ip4_addr_t ip, mask, gw;
+    if (boot->ip != IP_STATIC) {
+        if (dhcp_start(interface) != ERR_OK)
+            log_error("net", "DHCP cannot be started: no memory");
+        sys_timeout(DHCP_PATIENCE_MS, on_dhcp_patience, NULL);
+        return;
+    }
+    memcpy(&ip.addr, boot->ip_addr, 4);
+    memcpy(&gw.addr, boot->ip_gw, 4);
+    mask.addr = boot->ip_prefix == 0 ? 0 : lwip_htonl(UINT32_MAX << (32 - boot->ip_prefix));
+    if (!boot->ip_has_gw)
+        ip4_addr_set_any(&gw);
+    netif_set_addr(interface, &ip, &mask, &gw);
+}
+
+static void start_ip6(void)
+{
+    if (boot->ip6 == IP_OFF)
+        return;
+    if (interface->mtu < IPV6_MTU_MIN) {
+        log_warn("net", "mtu is %u, and IPv6 needs %u: no IPv6", interface->mtu, IPV6_MTU_MIN);
+        return;
+    }
+    netif_create_ip6_linklocal_address(interface, 1);
+    if (boot->ip6 != IP_STATIC) {
+        netif_set_ip6_autoconfig_enabled(interface, 1);
+        return;
+    }
+    ip6_addr_t ip;
+    memcpy(ip.addr, boot->ip6_addr, 16);
+    ip6_addr_clear_zone(&ip);
+    prefix6 = ip;
+    netif_ip6_addr_set(interface, 1, &ip);
+    netif_ip6_addr_set_state(interface, 1, IP6_ADDR_TENTATIVE);
+    has_gateway6 = boot->ip6_has_gw;
+    memcpy(gateway6.addr, boot->ip6_gw, 16);
+    ip6_addr_assign_zone(&gateway6, IP6_UNICAST, interface);
+}
+
+static bool in_prefix(const ip6_addr_t *a, const ip6_addr_t *b, unsigned bits)
+{
+    const uint8_t *x = (const uint8_t *)a->addr, *y = (const uint8_t *)b->addr;
+    for (; bits >= 8; bits -= 8)
+        if (*x++ != *y++)
+            return false;
+    return bits == 0 || ((*x ^ *y) >> (8 - bits)) == 0;
+}
+
+const ip6_addr_t *net_nd6_gateway(struct netif *netif, const ip6_addr_t *dest)
+{
+    (void)netif;
+    if (boot == NULL || boot->ip6 != IP_STATIC)
+        return NULL;
+    if (in_prefix(dest, &prefix6, boot->ip6_prefix)) /* lwIP takes /64 to be the link; a shorter prefix makes more of it */
+        return dest;
+    return has_gateway6 ? &gateway6 : NULL;
+}
+
+void net_address_start(struct netif *netif, const struct virtnet *dev, const struct bootline *line)
+{
+    static netif_ext_callback_t callback;
+    interface = netif;
+    device = dev;
+    boot = line;
+    netif_add_ext_callback(&callback, on_change);
+    netif_set_up(netif);
+    start_ip6();
+    start_ip4();
+}

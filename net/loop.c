@@ -1,0 +1,118 @@
+/* The core's loop. Everything runs to completion here: no threads, no locks; interrupts only end a sleep. */
+#include <stdbool.h>
+#include "kernel/acpi.h"
+#include "kernel/apic.h"
+#include "kernel/bootline.h"
+#include "kernel/clock.h"
+#include "kernel/console.h"
+#include "kernel/traps.h"
+#include "kernel/x86.h"
+#include "lwip/timeouts.h"
+#include "net/loop.h"
+#include "net/netif.h"
+
+#define RECEIVE_BUDGET     64u
+#define SLEEP_MAX_MS       4000u      /* the timer's reach; nothing in lwIP waits longer without looking */
+#define POLL_AUTO_MAX_NS   20000u     /* looking longer than an interrupt and its exits cost never pays */
+#define CONFIG_LOOK_NS     100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom */
+
+static struct loop_stats stats;
+static uint64_t last_sleep = UINT64_MAX; /* ns; how long the last sleep was */
+
+const struct loop_stats *net_loop_stats(void)
+{
+    return &stats;
+}
+
+/* The one-shot timer is left armed when it will fire early enough: a needless interrupt now and then is cheaper than an access to the
+ * APIC at each sleep. */
+static uint64_t timer_at;
+
+static void arm_timer(uint64_t now, uint64_t wait_ns)
+{
+    uint64_t want = now + wait_ns;
+    if (timer_at > now && timer_at <= want)
+        return;
+    timer_at = want;
+    lapic_timer_arm(wait_ns);
+}
+
+/* Looks for work for at most `ns`; true if there is some. */
+static bool poll(struct virtnet_pair *pair, uint64_t ns)
+{
+    uint64_t from = clock_ns(), now = from;
+    bool found;
+    while (!(found = virtqueue_pending(&pair->rx)) && now - from < ns) {
+        cpu_relax();
+        now = clock_ns();
+    }
+    stats.polled_ns += now - from;
+    return found;
+}
+
+/* How long to look before sleeping: as the boot line says; "auto" looks for as long as sleeps have been short of late. */
+static uint64_t poll_time(uint32_t poll_us)
+{
+    static uint64_t window;
+    if (poll_us != POLL_AUTO)
+        return (uint64_t)poll_us * 1000;
+    if (last_sleep < POLL_AUTO_MAX_NS)
+        window = POLL_AUTO_MAX_NS;
+    else
+        window /= 2;
+    return window;
+}
+
+static void sleep(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
+{
+    uint64_t now = clock_ns();
+    uint32_t ms = sys_timeouts_sleeptime();
+    uint64_t wait = (uint64_t)(ms < SLEEP_MAX_MS ? ms : SLEEP_MAX_MS) * 1000000;
+    if (limit_ns < wait)
+        wait = limit_ns;
+    if (wait == 0)
+        return;
+    if (virtnet_sleep(pair, net_netif_waiting(netif)) && !acpi_power_button()) {
+        arm_timer(now, wait);
+        cpu_halt();
+        last_sleep = clock_ns() - now;
+        stats.sleeps++;
+        stats.halted_ns += last_sleep;
+    }
+    virtnet_awake(pair);
+}
+
+/* Looks at the configuration when an interrupt said it changed. Returns how soon it must look again, in ns. */
+static uint64_t check_config(struct netif *netif, struct virtnet *dev)
+{
+    static uint64_t looked;
+    if (!dev->config_changed)
+        return UINT64_MAX;
+    uint64_t since = clock_ns() - looked;
+    if (dev->vector_shared && since < CONFIG_LOOK_NS)
+        return CONFIG_LOOK_NS - since;
+    looked += since;
+    dev->config_changed = false;
+    net_netif_check_link(netif);
+    return UINT64_MAX;
+}
+
+void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
+{
+    struct virtnet_pair *pair = &dev->pair;
+    while (!acpi_power_button()) {
+        stats.turns++;
+        /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
+        unsigned work = net_netif_reclaim(netif);
+        work += net_netif_receive(netif, RECEIVE_BUDGET);
+        stats.frames += work;
+        sys_check_timeouts();
+        virtnet_flush(pair);
+        if (work > 0)
+            continue;
+        uint64_t limit = check_config(netif, dev);
+        virtnet_report_faults(pair);
+        if (!poll(pair, poll_time(poll_us)))
+            sleep(netif, pair, limit);
+    }
+}

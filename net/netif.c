@@ -1,0 +1,325 @@
+/* lwIP's network interface over a virtio-net queue pair.
+ *
+ * Receive: a frame's buffers become one pbuf chain, without a copy; a buffer goes back to its pool when lwIP frees its pbuf. Only when
+ * the pool runs low are frames copied to the heap, so that a slow reader cannot make the guest deaf.
+ *
+ * Transmit: short frames are copied into a slot beside the virtio-net header: one descriptor, and the pbuf is free at once. Of longer
+ * ones the headers are copied and the rest is sent from where it lies; the pbuf is kept until the device has read it. What the driver
+ * changes (the checksum's field) is changed in the copy: lwIP may send its own bytes again. */
+#include <string.h>
+#include <linux/if_ether.h>
+#include "drivers/virtio/net.h"
+#include "kernel/console.h"
+#include "lwip/etharp.h"
+#include "lwip/ethip6.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/ip6.h"
+#include "lwip/stats.h"
+#include "net/netif.h"
+#include "net/offload.h"
+
+#define POOL_LOW      64u   /* free buffers below which received frames are copied */
+#define WAITING_MAX   1024u /* frames that may wait for room in the ring */
+#define RECLAIM_BATCH 64u
+#define HEADERS_MAX   144u  /* Ethernet, IPv4 or IPv6, TCP, with all options */
+
+struct interface {
+    struct virtnet_pair *pair;
+    struct netif netif;
+    struct pbuf *waiting[WAITING_MAX]; /* free-running indices, masked */
+    uint32_t waiting_head, waiting_tail;
+    uint16_t checks; /* lwIP's checksum flags when the device vouches for nothing */
+    struct netif_stats stats;
+};
+
+/* What owner[] of a receive buffer holds. */
+struct rx_pbuf {
+    struct pbuf_custom custom;
+};
+_Static_assert(sizeof(struct rx_pbuf) <= sizeof(((struct rx_buffer *)0)->owner), "the pbuf fits into its buffer");
+
+static struct interface the_interface;
+
+static struct interface *interface_of(const struct netif *netif)
+{
+    return netif->state;
+}
+
+/* ---- receive ---- */
+
+static void on_pbuf_free(struct pbuf *p)
+{
+    virtnet_release((struct rx_buffer *)((char *)p - offsetof(struct rx_buffer, owner)));
+}
+
+static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t length)
+{
+    struct pbuf_custom *custom = &((struct rx_pbuf *)buffer->owner)->custom;
+    custom->custom_free_function = on_pbuf_free;
+    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip, (u16_t)(length - skip));
+}
+
+/* The frame as a pbuf chain over its own buffers. Length was checked to fit 16 bits. */
+static struct pbuf *wrap_frame(const struct virtnet_frame *frame)
+{
+    struct pbuf *head = wrap(frame->buffer[0], VIRTNET_HEADER, frame->length[0]);
+    for (uint16_t i = 1; i < frame->count; i++)
+        pbuf_cat(head, wrap(frame->buffer[i], 0, frame->length[i]));
+    return head;
+}
+
+/* The frame copied to the heap; its buffers go back. NULL: no memory. */
+static struct pbuf *copy_frame(const struct virtnet_frame *frame, uint32_t bytes)
+{
+    struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)bytes, PBUF_RAM);
+    uint32_t at = 0;
+    for (uint16_t i = 0; i < frame->count; i++) {
+        uint32_t skip = i == 0 ? VIRTNET_HEADER : 0, n = frame->length[i] - skip;
+        if (p != NULL)
+            pbuf_take_at(p, frame->buffer[i]->data + skip, (u16_t)n, (u16_t)at);
+        at += n;
+        virtnet_release(frame->buffer[i]);
+    }
+    return p;
+}
+
+static void release_frame(const struct virtnet_frame *frame)
+{
+    for (uint16_t i = 0; i < frame->count; i++)
+        virtnet_release(frame->buffer[i]);
+}
+
+static void input(struct interface *in, const struct virtnet_frame *frame)
+{
+    uint32_t bytes = 0;
+    for (uint16_t i = 0; i < frame->count; i++)
+        bytes += frame->length[i];
+    bytes -= VIRTNET_HEADER;
+    if (bytes > UINT16_MAX) {
+        in->stats.rx_too_long++;
+        release_frame(frame);
+        return;
+    }
+    bool low = in->pair->pool.free_count < POOL_LOW;
+    struct pbuf *p = low ? copy_frame(frame, bytes) : wrap_frame(frame);
+    in->stats.rx_copied += low;
+    if (p == NULL) {
+        in->stats.rx_no_memory++;
+        return;
+    }
+    /* lwIP's flags are the interface's, the device's word is the frame's: a packet whose checksum the device has verified, or that never
+     * left the host (its checksum is yet to be filled in), is not checked (5.1.6.4.2). */
+    bool trusted = (frame->flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
+    in->netif.chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
+    if (in->netif.input(p, &in->netif) != ERR_OK) {
+        in->stats.rx_refused++;
+        pbuf_free(p);
+    }
+}
+
+unsigned net_netif_receive(struct netif *netif, unsigned budget)
+{
+    struct interface *in = interface_of(netif);
+    struct virtnet_frame frame;
+    unsigned n = 0;
+    while (n < budget && virtnet_receive(in->pair, &frame)) {
+        input(in, &frame);
+        n++;
+    }
+    if (virtqueue_capacity(&in->pair->rx) > 0)
+        virtnet_refill(in->pair);
+    return n;
+}
+
+/* ---- transmit ---- */
+
+static bool has_room(const struct interface *in, uint16_t pieces)
+{
+    return virtqueue_need(&in->pair->tx, (uint16_t)(pieces + 1)) <= virtqueue_capacity(&in->pair->tx);
+}
+
+static uint16_t pieces_of(const struct pbuf *p)
+{
+    uint16_t n = 0;
+    for (; p != NULL; p = p->next)
+        n++;
+    return n;
+}
+
+static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied)
+{
+    if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM))
+        offload_checksum(virtnet_header(slot), slot->data + VIRTNET_HEADER, copied);
+}
+
+/* A short frame: all of it into the slot. */
+static bool send_short(struct interface *in, const struct pbuf *p)
+{
+    if (!has_room(in, 0))
+        return false;
+    struct tx_slot *slot = virtnet_slot(in->pair);
+    if (slot == NULL)
+        return false;
+    pbuf_copy_partial(p, slot->data + VIRTNET_HEADER, p->tot_len, 0);
+    finish_header(in, slot, p->tot_len);
+    return virtnet_send(in->pair, slot, VIRTNET_HEADER + p->tot_len, NULL, 0);
+}
+
+/* A longer frame: its first bytes into the slot, the rest from where it lies. Takes a reference of its own. */
+static bool send_long(struct interface *in, struct pbuf *p)
+{
+    struct virtq_buf pieces[VIRTNET_TX_PIECES];
+    uint16_t count = 0, copied = p->len < HEADERS_MAX ? p->len : HEADERS_MAX, skip = copied;
+    for (const struct pbuf *q = p; q != NULL; q = q->next, skip = 0)
+        if (q->len > skip)
+            pieces[count++] = (struct virtq_buf){ (uint64_t)(uintptr_t)q->payload + skip, (uint32_t)(q->len - skip) };
+    if (!has_room(in, count))
+        return false;
+    struct tx_slot *slot = virtnet_slot(in->pair);
+    if (slot == NULL)
+        return false;
+    memcpy(slot->data + VIRTNET_HEADER, p->payload, copied);
+    finish_header(in, slot, copied);
+    slot->token = p;
+    if (!virtnet_send(in->pair, slot, (uint32_t)VIRTNET_HEADER + copied, pieces, count))
+        return false;
+    pbuf_ref(p);
+    return true;
+}
+
+/* A frame in more pieces than the ring takes, in two. */
+static bool send_copy(struct interface *in, const struct pbuf *p)
+{
+    struct pbuf *whole = pbuf_clone(PBUF_RAW, PBUF_RAM, (struct pbuf *)p);
+    if (whole == NULL) {
+        in->stats.tx_dropped++;
+        return true;
+    }
+    bool sent = send_long(in, whole);
+    in->stats.tx_linearized += sent;
+    pbuf_free(whole);
+    return sent;
+}
+
+/* Queues a frame; false: there is no room for it now. */
+static bool send_frame(struct interface *in, struct pbuf *p)
+{
+    if (p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER)
+        return send_short(in, p);
+    uint16_t pieces = pieces_of(p);
+    if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
+        return send_copy(in, p);
+    return send_long(in, p);
+}
+
+static void wait_for_room(struct interface *in, struct pbuf *p)
+{
+    if (in->waiting_tail - in->waiting_head == WAITING_MAX) {
+        in->stats.tx_dropped++;
+        return;
+    }
+    pbuf_ref(p);
+    in->waiting[in->waiting_tail++ % WAITING_MAX] = p;
+    in->stats.tx_waited++;
+}
+
+/* lwIP's linkoutput. Always ERR_OK: a frame without room waits in order, and what cannot wait is dropped and counted; lwIP's own way
+ * with ERR_MEM is slower than a retransmission. */
+static err_t link_output(struct netif *netif, struct pbuf *p)
+{
+    struct interface *in = interface_of(netif);
+    if (in->waiting_head == in->waiting_tail && send_frame(in, p))
+        return ERR_OK;
+    virtnet_flush(in->pair); /* the ring is full: let the device begin */
+    wait_for_room(in, p);
+    return ERR_OK;
+}
+
+static void on_sent(void *token)
+{
+    pbuf_free(token);
+}
+
+unsigned net_netif_reclaim(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
+    while (in->waiting_head != in->waiting_tail) {
+        struct pbuf *p = in->waiting[in->waiting_head % WAITING_MAX];
+        if (!send_frame(in, p))
+            break;
+        in->waiting_head++;
+        pbuf_free(p);
+        n++;
+    }
+    return n;
+}
+
+bool net_netif_waiting(const struct netif *netif)
+{
+    const struct interface *in = interface_of(netif);
+    return in->waiting_head != in->waiting_tail;
+}
+
+err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
+{
+    struct netif *netif = &the_interface.netif;
+    uint16_t flags = netif->chksum_flags;
+    unsigned headers = 8 + (IP_IS_V6(to) ? 40 : 20);
+    if (p->tot_len + headers > netif->mtu)
+        netif->chksum_flags |= NETIF_CHECKSUM_GEN_UDP;
+    err_t err = udp_sendto(pcb, p, to, port);
+    netif->chksum_flags = flags;
+    return err;
+}
+
+/* ---- the interface ---- */
+
+void net_netif_check_link(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    bool up = virtnet_link_up(in->pair->net);
+    if (up == (netif_is_link_up(netif) != 0))
+        return;
+    log_info("net", "link %s", up ? "up" : "down");
+    if (up)
+        netif_set_link_up(netif);
+    else
+        netif_set_link_down(netif);
+}
+
+static err_t interface_init(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    const struct virtnet *dev = in->pair->net;
+    netif->name[0] = 'e';
+    netif->name[1] = 'n';
+    netif->mtu = dev->mtu;
+    netif->hwaddr_len = ETH_ALEN;
+    memcpy(netif->hwaddr, dev->mac, ETH_ALEN);
+    netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6;
+    netif->output = etharp_output;
+    netif->output_ip6 = ethip6_output;
+    netif->linkoutput = link_output;
+    in->checks = NETIF_CHECKSUM_ENABLE_ALL;
+    if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
+        in->checks &= (uint16_t)~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
+    NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
+    return ERR_OK;
+}
+
+struct netif *net_netif_add(struct virtnet_pair *pair)
+{
+    struct interface *in = &the_interface;
+    in->pair = pair;
+    if (netif_add_noaddr(&in->netif, in, interface_init, ethernet_input) == NULL)
+        return NULL;
+    netif_set_default(&in->netif);
+    netif_set_hostname(&in->netif, "ringside");
+    return &in->netif;
+}
+
+const struct netif_stats *net_netif_stats(const struct netif *netif)
+{
+    return &interface_of(netif)->stats;
+}

@@ -1,0 +1,39 @@
+/* lwIP's network interface over a virtio-net queue pair. */
+#ifndef RINGSIDE_NET_NETIF_H
+#define RINGSIDE_NET_NETIF_H
+#include <stdbool.h>
+#include "drivers/virtio/net.h"
+#include "lwip/netif.h"
+#include "lwip/udp.h"
+
+struct netif_stats {
+    uint64_t rx_no_memory;  /* dropped: the buffers ran low and there was no memory for a copy */
+    uint64_t rx_copied;     /* copied out of the ring's buffers because those ran low */
+    uint64_t rx_too_long;   /* dropped: longer than 65,535 bytes */
+    uint64_t rx_refused;    /* dropped by the stack at once */
+    uint64_t tx_waited;     /* frames that waited for room in the ring */
+    uint64_t tx_dropped;    /* frames dropped because too many waited, or for lack of memory */
+    uint64_t tx_linearized; /* frames copied together because they had too many pieces */
+};
+
+/* Adds the core's interface (name "en", default route) over `pair`; its link follows the device. */
+struct netif *net_netif_add(struct virtnet_pair *pair);
+
+/* Hands received frames to lwIP, at most `budget` of them; refills the ring. Returns how many. */
+unsigned net_netif_receive(struct netif *netif, unsigned budget);
+
+/* Takes back what has been sent and sends what waited. Returns how many frames were moved. */
+unsigned net_netif_reclaim(struct netif *netif);
+
+/* True while frames wait for room in the transmit ring. */
+bool net_netif_waiting(const struct netif *netif);
+
+/* Reads the device's link state and tells lwIP; says so on the console when it changed. */
+void net_netif_check_link(struct netif *netif);
+
+const struct netif_stats *net_netif_stats(const struct netif *netif);
+
+/* udp_sendto() for applications. Where the device makes UDP checksums, lwIP leaves them out; but a datagram that goes out in fragments
+ * needs its own, which this sees to. */
+err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port);
+#endif
