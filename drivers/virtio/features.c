@@ -87,9 +87,9 @@ const struct feature *feature_by_name(const char *name, size_t len)
     return NULL;
 }
 
-/* The largest part of `set` in which each bit has what it depends on. Taking one bit out can orphan others, whatever
- * their order, so it goes round until nothing changes; each round but the last takes at least one of 64 bits. */
-static uint64_t closed(uint64_t set)
+/* Taking one bit out can orphan others, whatever their order, so it goes round until nothing changes; each round but
+ * the last takes at least one of 64 bits. */
+uint64_t features_closed(uint64_t set)
 {
     uint64_t before;
 
@@ -116,9 +116,9 @@ struct feature_choice features_choose(uint64_t offered, const struct feature_req
         if (table[i].implemented)
             implemented |= FEATURE_BIT(table[i].bit);
     }
-    choice.acknowledged = closed(offered & implemented & ~request->off);
+    choice.acknowledged = features_closed(offered & implemented & ~request->off);
     choice.missing = request->required & ~choice.acknowledged;
-    choice.orphans = offered & ~closed(offered);
+    choice.orphans = offered & ~features_closed(offered);
     return choice;
 }
 

@@ -48,6 +48,9 @@ const struct feature *features_table(size_t *count);
 /* The row of a name of `len` characters, or NULL. */
 const struct feature *feature_by_name(const char *name, size_t len);
 
+/* The largest part of `set` in which each bit has what it depends on. Unknown bits depend on nothing. (5.1.3.1) */
+uint64_t features_closed(uint64_t set);
+
 /* Chooses among `offered` (64 bits of device_feature). VIRTIO_F_VERSION_1 is part of `offered` for a modern device. Never fails;
  * what cannot be satisfied is in the outcome. (3.1.1, 5.1.3.1) */
 struct feature_choice features_choose(uint64_t offered, const struct feature_request *request);

@@ -12,7 +12,7 @@ unit_flags_tsan := $(unit_common) -O1 -fsanitize=thread
 unit_flags_fast := $(unit_common) -O2
 
 # program = how it is built, what it is made of
-unit_programs := bootline_test ipaddr_test
+unit_programs := bootline_test ipaddr_test features_test pci_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -20,7 +20,7 @@ ipaddr_test_sources := tests/unit/ipaddr_test.c kernel/ipaddr.c
 features_test_kind := asan
 features_test_sources := tests/unit/features_test.c drivers/virtio/features.c
 pci_test_kind := asan
-pci_test_sources := tests/unit/pci_test.c kernel/pci.c
+pci_test_sources := tests/unit/pci_test.c tests/unit/fake_pci.c kernel/pci.c
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
