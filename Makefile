@@ -1,0 +1,116 @@
+# Ringside: `make` builds build/ringside.elf. `make help` lists the rest.
+# CC=clang BUILD=build/clang builds with clang beside it.
+BUILD ?= build
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PYTHON := /usr/bin/python3
+
+all: $(BUILD)/ringside.elf
+
+no_deps := clean help
+ifneq ($(filter-out $(no_deps),$(or $(MAKECMDGOALS),all)),)
+include $(BUILD)/deps.mk
+endif
+# What comes from outside: packages, lwIP's sources, newlib compiled. Asked again when the pins or the scripts change.
+$(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newlib-files.txt tools/packages.sh
+	CC="$(CC)" tools/deps.sh $@
+
+# ---- the program: a static PIE ----
+program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/traps.S
+lwip_core := init def inet_chksum ip mem memp netif pbuf stats sys tcp tcp_in tcp_out timeouts udp dhcp
+lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c \
+    $(addprefix core/ipv4/,dhcp.c etharp.c icmp.c ip4.c ip4_addr.c ip4_frag.c) \
+    $(addprefix core/ipv6/,ethip6.c icmp6.c inet6.c ip6.c ip6_addr.c ip6_frag.c mld6.c nd6.c)
+guest_test_sources := $(wildcard tests/guest/*.c)
+
+warnings := -Wall -Wextra -Werror
+machine := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -fno-stack-protector -fcf-protection=none \
+    -fno-asynchronous-unwind-tables -fno-strict-aliasing -ffunction-sections -fdata-sections
+headers = -nostdinc -isystem $(shell $(CC) -print-file-name=include) -isystem $(NEWLIB_DIR)/include \
+    -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu
+program_flags = $(machine) -fPIE -fvisibility=hidden $(headers) -I. -Inet/port -isystem $(LWIP_DIR)/src/include -MMD -MP
+# gcc takes low physical addresses for arrays of no length (-Warray-bounds).
+quirks := $(if $(findstring clang,$(CC)),-Wno-unused-command-line-argument,--param=min-pagesize=0)
+
+program_objects := $(patsubst %,$(BUILD)/program/%.o,$(basename $(program_sources)))
+lwip_objects := $(lwip_sources:%.c=$(BUILD)/lwip/%.o)
+guest_test_objects := $(guest_test_sources:%.c=$(BUILD)/program/%.o)
+
+$(BUILD)/program/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(program_flags) $(warnings) $(quirks) -c -o $@ $<
+$(BUILD)/program/%.o: %.S
+	@mkdir -p $(@D)
+	$(CC) -fPIE -c -o $@ $<
+# memset and friends must not be made into calls of themselves.
+$(BUILD)/program/kernel/string.o: machine += -fno-builtin -fno-tree-loop-distribute-patterns
+$(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(program_flags) -w -c -o $@ $<
+
+link := $(CC) -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
+    -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
+$(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld
+	$(link) -o $@ $(program_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
+$(BUILD)/program-test.elf: $(program_objects) $(lwip_objects) $(guest_test_objects) linker.ld
+	$(link) -o $@ $(program_objects) $(guest_test_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
+
+# ---- the image: loader, program, names for backtraces ----
+loader_flags := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -mgeneral-regs-only -fno-pic -fno-pie -fno-stack-protector \
+    -fcf-protection=none -fno-asynchronous-unwind-tables -I. -MMD -MP
+loader_objects := $(addprefix $(BUILD)/loader/,info.o load.o loader.o)
+$(BUILD)/loader/%.o: boot/%.c
+	@mkdir -p $(@D)
+	$(CC) $(loader_flags) $(warnings) $(quirks) -c -o $@ $<
+$(BUILD)/%.stripped: $(BUILD)/%.elf
+	strip -s -o $@ $<
+$(BUILD)/%.symbols.S: $(BUILD)/%.elf tools/symbols.py
+	$(PYTHON) tools/symbols.py $< $@
+$(BUILD)/%.symbols.o: $(BUILD)/%.symbols.S
+	$(CC) -c -o $@ $<
+$(BUILD)/%.entry.o: boot/entry.S $(BUILD)/%.stripped
+	$(CC) -fno-pic -DPROGRAM='"$(BUILD)/$*.stripped"' -c -o $@ $<
+image = $(CC) -nostdlib -static -no-pie -Wl,-T,boot/boot.ld,-z,noexecstack,-z,max-page-size=4096,--build-id=none,--no-warn-rwx-segments
+$(BUILD)/ringside.elf: $(BUILD)/program.entry.o $(loader_objects) $(BUILD)/program.symbols.o boot/boot.ld
+	$(image) -o $@ $(filter %.o,$^)
+$(BUILD)/ringside-test.elf: $(BUILD)/program-test.entry.o $(loader_objects) $(BUILD)/program-test.symbols.o boot/boot.ld
+	$(image) -o $@ $(filter %.o,$^)
+.SECONDARY:
+
+guest-tests: $(BUILD)/ringside-test.elf
+iso: $(BUILD)/ringside.iso
+$(BUILD)/ringside.iso: $(BUILD)/ringside.elf tools/make-iso.sh
+	tools/packages.sh iso
+	tools/make-iso.sh $< $@ "$(ARGS)"
+
+# ---- run, test ----
+BACKEND ?= user
+CPUS ?= 1
+QUEUES ?=
+ARGS ?=
+run: $(BUILD)/ringside.elf
+	tools/ringside run --image $< --backend "$(BACKEND)" --cpus "$(CPUS)" $(if $(QUEUES),--queues "$(QUEUES)") --append "$(ARGS)"
+test: all guest-tests iso
+	tools/ringside test
+test-full: all guest-tests iso
+	tools/ringside test --full
+bench conform:
+	tools/ringside $@ --backend "$(BACKEND)"
+
+ifneq ($(wildcard tests/unit/unit.mk),)
+include tests/unit/unit.mk
+endif
+
+clean:
+	rm -rf build
+help:
+	@echo "make             build/ringside.elf"
+	@echo "make iso         build/ringside.iso (GRUB, BIOS and UEFI)"
+	@echo "make run         boots it in QEMU; BACKEND=... CPUS=... QUEUES=... ARGS=\"boot line\""
+	@echo "make test        every test that needs no special hardware; test-full: every combination"
+	@echo "make unit        the unit tests on the host alone"
+	@echo "make clean       removes build/"
+
+-include $(program_objects:.o=.d) $(guest_test_objects:.o=.d) $(lwip_objects:.o=.d) $(loader_objects:.o=.d)
+.PHONY: all guest-tests iso run test test-full bench conform clean help
