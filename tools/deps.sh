@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure of everything the build needs from outside: Debian packages, lwIP's sources, newlib compiled.
-# Usage: deps.sh OUT.mk       writes OUT.mk, a makefile that sets LWIP_DIR and NEWLIB_DIR
+# Usage: deps.sh OUT.mk       writes OUT.mk, a makefile that sets LWIP_DIR (sources), NEWLIB_DIR (include/, lib/libc.a) and NEWLIB_ARCHIVE
 #   CC: the compiler (gcc)
 #   RINGSIDE_CACHE: where sources and the compiled newlib are kept (default: ringside in XDG_CACHE_HOME or ~/.cache).
 # What lies in the cache under its name is complete: sources are named by their pinned SHA-256, newlib by a key of pin,
@@ -63,6 +63,7 @@ cat >"$tmp" <<MK
 # Made by tools/deps.sh. Do not edit.
 LWIP_DIR := $lwip_dir
 NEWLIB_DIR := $newlib_dir
+NEWLIB_ARCHIVE := $cache/archives/$newlib_file
 # An emptied cache makes this file out of date, and so is filled again. (These rules are not to be the default goal.)
 deps_goal := \$(.DEFAULT_GOAL)
 $out: $lwip_dir/src/Filelists.mk $newlib_dir/lib/libc.a

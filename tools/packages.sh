@@ -27,7 +27,6 @@ grub-efi-amd64-bin     | iso,test     | GRUB for UEFI
 xorriso                | iso,test     | writes the ISO image
 mtools                 | iso,test     | writes the ISO's EFI partition
 qemu-system-x86        | run,test,kvm | runs the guest
-ipxe-qemu              | run,test     | the network card's option ROM, without which QEMU does not start
 iproute2               | run,test,kvm | network namespaces and tap devices
 netcat-openbsd         | run          | nc, to talk to the guest by hand
 libcmocka-dev          | test         | unit tests on the host

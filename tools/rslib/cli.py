@@ -1,0 +1,142 @@
+"""The command line of tools/ringside: subcommands, their options, and one clear line for each mistake (exit status 2)."""
+import argparse
+import signal
+import sys
+
+from . import backend, run, testrun
+from .common import UsageError
+
+VERSION = '0.1.0'
+
+_RUN_NOTE = """
+backends:
+  user               QEMU's user networking: no privileges, forwards on 127.0.0.1 (the default)
+  tap                a tap device in a network namespace that is made for the run and removed after it
+  vhost-net          the same with the host kernel's vhost-net
+  vhost-user:SOCKET  a vhost-user switch that listens at SOCKET (DPDK, Open vSwitch)
+  passt              the program passt, started for the run
+  dgram:PATH         raw Ethernet frames over unix datagrams: the guest's are sent to PATH.peer, PATH receives for it
+
+exit status: 0 the guest ended well, 3 it panicked, 5 conformance failures, 2 wrong command line or something is missing
+on this machine, 1 QEMU failed.
+"""
+
+_TEST_NOTE = """
+Ends with one line `N passed, N failed` (and `, N skipped`); exit status 0 only if something passed and nothing failed.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its mistakes told in one line."""
+
+    def error(self, message):
+        if message.startswith('unrecognized'):
+            message += ' (--help lists the valid ones)'
+        self.exit(2, f'{self.prog}: {message}\n')
+
+
+def _number(what, least, most):
+    """An argparse type: a whole number in that range."""
+    def check(text):
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not {what}; valid: {least} to {most}")
+        return int(text)
+    return check
+
+
+def _checked(function):
+    """An argparse type made of a function that raises UsageError."""
+    def check(text):
+        try:
+            return function(text)
+        except UsageError as e:
+            raise argparse.ArgumentTypeError(str(e)) from None
+    return check
+
+
+def _one_of(*valid):
+    def check(text):
+        if text not in valid:
+            raise argparse.ArgumentTypeError(f"'{text}' is not known; valid: {', '.join(valid)}")
+        return text
+    return check
+
+
+def _add_run(commands):
+    p = commands.add_parser('run', help='boot the guest under QEMU on this terminal', epilog=_RUN_NOTE, allow_abbrev=False,
+                            description='Boots the guest under QEMU on this terminal; Ctrl-A X ends it.',
+                            formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--backend', type=_checked(backend.parse), default='user', metavar='NAME',
+                   help='how packets reach the guest, see below (default: user)')
+    p.add_argument('--cpus', type=_number('a number of processors', 1, 255), default=1, metavar='N',
+                   help='processors of the guest (default: 1)')
+    p.add_argument('--queues', type=_number('a number of queue pairs', 1, 256), metavar='N',
+                   help='queue pairs of the network device (default: one per processor where the backend can, else 1)')
+    p.add_argument('--memory', type=_checked(backend.parse_memory), default='128M', metavar='SIZE',
+                   help='memory of the guest, for example 64M or 2G (default: 128M)')
+    p.add_argument('--machine', type=_one_of('q35', 'pc'), default='q35', help="QEMU's machine: q35 or pc (default: q35)")
+    p.add_argument('--image', metavar='FILE', help='what to boot, an ELF or an .iso (default: build/ringside.elf)')
+    p.add_argument('--qemu', default='qemu-system-x86_64', metavar='PROGRAM', help='the QEMU to run')
+    p.add_argument('--append', default='', metavar='WORDS', help='boot line, for example "ip6=off log=debug"')
+    p.add_argument('--ifname', type=_checked(backend.parse_ifname), metavar='TAP',
+                   help='tap, vhost-net: use this tap device, which is there already, instead of making a namespace')
+    p.add_argument('--forward', type=_checked(backend.parse_forward), action='append', default=[], metavar='GUEST:HOST',
+                   help="user, passt: forward the guest's port GUEST from port HOST of 127.0.0.1; HOST 0: not at all")
+    p.add_argument('--print', action='store_true', help='print the QEMU command line and run nothing')
+    p.set_defaults(function=run.main)
+
+
+def _add_test(commands):
+    p = commands.add_parser('test', help='run the tests', epilog=_TEST_NOTE, allow_abbrev=False,
+                            description='Builds what the tests need, then runs the unit tests on the host and the system '
+                            'tests under QEMU.')
+    p.add_argument('--full', action='store_true', help='every combination (takes long)')
+    p.add_argument('-k', metavar='EXPRESSION', dest='select',
+                   help="only the system and tool tests that match (pytest's -k); no unit tests")
+    p.set_defaults(function=testrun.main)
+
+
+def _add_missing(commands, name, text):
+    """A subcommand that a later version brings: says so, whatever it is given, and exits with 2."""
+    p = commands.add_parser(name, help=f'{text} (not in this version)', description=f'{text}. Not in this version.')
+    p.add_argument('rest', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    def say(_):
+        print(f'ringside {name}: not implemented in version {VERSION}', file=sys.stderr)
+        return 2
+    p.set_defaults(function=say)
+
+
+def parser():
+    """The whole command line."""
+    p = _Parser(prog='ringside', allow_abbrev=False, description='Runs and tests the Ringside guest.')
+    p.add_argument('--version', action='version', version=f'ringside {VERSION}')
+    commands = p.add_subparsers(dest='command', metavar='COMMAND', parser_class=_Parser)
+    _add_run(commands)
+    _add_test(commands)
+    _add_missing(commands, 'bench', 'measure beside a Linux guest')
+    _add_missing(commands, 'conform', 'boot the conformance image on a backend')
+    return p, commands
+
+
+def main(argv):
+    """Runs one command; returns the exit status."""
+    whole, commands = parser()
+    valid = ', '.join(commands.choices)
+    if not argv:
+        whole.error(f'which command? valid: {valid} (--help tells more)')
+    if not argv[0].startswith('-') and argv[0] not in commands.choices:
+        whole.error(f"no command '{argv[0]}'; valid: {valid}")
+    if argv[0] in ('bench', 'conform') and not {'-h', '--help'} & set(argv):
+        argv = argv[:1]     # its options are not known yet either
+    options = whole.parse_args(argv)
+    # Ending by signal leaves through the same clean-up as any other end.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    try:
+        return options.function(options)
+    except UsageError as e:
+        print(f'ringside {options.command}: {e}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
