@@ -5,6 +5,9 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 PYTHON := /usr/bin/python3
+# One short line per step; V=1 shows the commands.
+Q := $(if $(V),,@)
+say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
 all: $(BUILD)/ringside.elf
 
@@ -17,8 +20,8 @@ $(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newli
 	CC="$(CC)" tools/deps.sh $@
 
 # ---- the program: a static PIE ----
-program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/traps.S
-lwip_core := init def inet_chksum ip mem memp netif pbuf stats sys tcp tcp_in tcp_out timeouts udp dhcp
+program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/entry.S
+lwip_core := init def inet_chksum ip mem memp netif pbuf stats sys tcp tcp_in tcp_out timeouts udp
 lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c \
     $(addprefix core/ipv4/,dhcp.c etharp.c icmp.c ip4.c ip4_addr.c ip4_frag.c) \
     $(addprefix core/ipv6/,ethip6.c icmp6.c inet6.c ip6.c ip6_addr.c ip6_frag.c mld6.c nd6.c)
@@ -39,22 +42,27 @@ guest_test_objects := $(guest_test_sources:%.c=$(BUILD)/program/%.o)
 
 $(BUILD)/program/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(program_flags) $(warnings) $(quirks) -c -o $@ $<
+	$(call say,CC,$@)
+	$(Q)$(CC) $(program_flags) $(warnings) $(quirks) -c -o $@ $<
 $(BUILD)/program/%.o: %.S
 	@mkdir -p $(@D)
-	$(CC) -fPIE -c -o $@ $<
+	$(call say,AS,$@)
+	$(Q)$(CC) -fPIE -c -o $@ $<
 # memset and friends must not be made into calls of themselves.
 $(BUILD)/program/kernel/string.o: machine += -fno-builtin -fno-tree-loop-distribute-patterns
 $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c
 	@mkdir -p $(@D)
-	$(CC) $(program_flags) -w -c -o $@ $<
+	$(call say,CC,$@)
+	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
 
 link := $(CC) -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
 $(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld
-	$(link) -o $@ $(program_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(program_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
 $(BUILD)/program-test.elf: $(program_objects) $(lwip_objects) $(guest_test_objects) linker.ld
-	$(link) -o $@ $(program_objects) $(guest_test_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(program_objects) $(guest_test_objects) $(lwip_objects) $(NEWLIB_DIR)/lib/libc.a
 
 # ---- the image: loader, program, names for backtraces ----
 loader_flags := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -mgeneral-regs-only -fno-pic -fno-pie -fno-stack-protector \
@@ -62,20 +70,27 @@ loader_flags := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -mgeneral-regs-on
 loader_objects := $(addprefix $(BUILD)/loader/,info.o load.o loader.o)
 $(BUILD)/loader/%.o: boot/%.c
 	@mkdir -p $(@D)
-	$(CC) $(loader_flags) $(warnings) $(quirks) -c -o $@ $<
+	$(call say,CC,$@)
+	$(Q)$(CC) $(loader_flags) $(warnings) $(quirks) -c -o $@ $<
 $(BUILD)/%.stripped: $(BUILD)/%.elf
-	strip -s -o $@ $<
+	$(call say,STRIP,$@)
+	$(Q)strip -s -o $@ $<
 $(BUILD)/%.symbols.S: $(BUILD)/%.elf tools/symbols.py
-	$(PYTHON) tools/symbols.py $< $@
+	$(call say,SYMBOLS,$@)
+	$(Q)$(PYTHON) tools/symbols.py $< $@
 $(BUILD)/%.symbols.o: $(BUILD)/%.symbols.S
-	$(CC) -c -o $@ $<
+	$(call say,AS,$@)
+	$(Q)$(CC) -c -o $@ $<
 $(BUILD)/%.entry.o: boot/entry.S $(BUILD)/%.stripped
-	$(CC) -fno-pic -DPROGRAM='"$(BUILD)/$*.stripped"' -c -o $@ $<
+	$(call say,AS,$@)
+	$(Q)$(CC) -fno-pic -DPROGRAM='"$(BUILD)/$*.stripped"' -c -o $@ $<
 image = $(CC) -nostdlib -static -no-pie -Wl,-T,boot/boot.ld,-z,noexecstack,-z,max-page-size=4096,--build-id=none,--no-warn-rwx-segments
 $(BUILD)/ringside.elf: $(BUILD)/program.entry.o $(loader_objects) $(BUILD)/program.symbols.o boot/boot.ld
-	$(image) -o $@ $(filter %.o,$^)
+	$(call say,LD,$@)
+	$(Q)$(image) -o $@ $(filter %.o,$^)
 $(BUILD)/ringside-test.elf: $(BUILD)/program-test.entry.o $(loader_objects) $(BUILD)/program-test.symbols.o boot/boot.ld
-	$(image) -o $@ $(filter %.o,$^)
+	$(call say,LD,$@)
+	$(Q)$(image) -o $@ $(filter %.o,$^)
 .SECONDARY:
 
 guest-tests: $(BUILD)/ringside-test.elf

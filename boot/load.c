@@ -36,9 +36,8 @@ static struct range span(const void *image)
 uint64_t world_size(const void *image, uint64_t *linked)
 {
     const Elf64_Ehdr *e = image;
-    if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_type != ET_DYN ||
-        e->e_machine != EM_X86_64)
-        return 0;
+    if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_machine != EM_X86_64)
+        return 0; /* e_type is ET_DYN or ET_EXEC: ld says the latter of a PIE linked at an address */
     struct range r = span(image);
     if (r.start >= r.end || (r.start & (PAGE - 1)) != 0)
         return 0;

@@ -16,7 +16,7 @@ struct __attribute__((packed)) sdt {
     char signature[4];
     uint32_t length;
     uint8_t revision, checksum;
-    char oem[24];
+    char oem[26];
 };
 
 struct __attribute__((packed)) rsdp {

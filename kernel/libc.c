@@ -1,4 +1,5 @@
 /* The system interface that newlib expects (no underscore on x86_64-elf). There are no files: standard output is the console. */
+#include <assert.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -81,6 +82,11 @@ void *sbrk(ptrdiff_t n)
 _Noreturn void _exit(int code)
 {
     panic("_exit(%d): the C library gave up", code);
+}
+
+_Noreturn void __assert_func(const char *file, int line, const char *function, const char *what)
+{
+    panic("newlib: %s (%s:%d, %s)", what, file, line, function != NULL ? function : "?");
 }
 
 _Noreturn void abort(void)

@@ -9,12 +9,11 @@
 #define BACKTRACE_MAX  24
 #define DEBUG_EXIT     0xf4
 
-/* The table that tools/symbols.py makes: functions by rising offset from the image's start. */
+/* The table that tools/symbols.py makes: the number of functions, their offsets from the image's start (rising), where their names
+ * begin, the names. */
 struct symbol_table {
     uint32_t count;
-    struct {
-        uint32_t offset, name; /* name: bytes from the end of the entries */
-    } entry[];
+    uint32_t words[]; /* [count] offsets, [count] name offsets */
 };
 
 static const struct shared *shared;
@@ -43,15 +42,15 @@ static const char *symbol_at(uint64_t pc, uint64_t *into)
     uint32_t low = 0, high = t->count;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (t->entry[mid].offset <= offset)
+        if (t->words[mid] <= offset)
             low = mid + 1;
         else
             high = mid;
     }
     if (low == 0)
         return "?";
-    *into = offset - t->entry[low - 1].offset;
-    return (const char *)&t->entry[t->count] + t->entry[low - 1].name;
+    *into = offset - t->words[low - 1];
+    return (const char *)&t->words[2 * t->count] + t->words[t->count + low - 1];
 }
 
 /* True if `pc` is a return address: in the program's text, behind a call. */

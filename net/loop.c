@@ -63,7 +63,7 @@ static uint64_t poll_time(uint32_t poll_us)
     return window;
 }
 
-static void sleep(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
+static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
 {
     uint64_t now = clock_ns();
     uint32_t ms = sys_timeouts_sleeptime();
@@ -113,6 +113,6 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         uint64_t limit = check_config(netif, dev);
         virtnet_report_faults(pair);
         if (!poll(pair, poll_time(poll_us)))
-            sleep(netif, pair, limit);
+            rest(netif, pair, limit);
     }
 }

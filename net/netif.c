@@ -12,6 +12,7 @@
 #include "kernel/console.h"
 #include "lwip/etharp.h"
 #include "lwip/ethip6.h"
+#include "netif/ethernet.h"
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
