@@ -1,6 +1,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include "kernel/acpi.h"
 #include "kernel/console.h"
 #include "kernel/panic.h"
@@ -53,39 +54,51 @@ static const char *symbol_at(uint64_t pc, uint64_t *into)
     return (const char *)&t->words[2 * t->count] + t->words[t->count + low - 1];
 }
 
-/* True if `pc` is a return address: in the program's text, behind a call. */
-static bool behind_call(uint64_t pc)
+/* What a word on the stack may be. */
+enum word { NO_ADDRESS, CALL_OF_OTHER, CALL_OF_THIS };
+
+/* Says whether `pc` is a return address: in the program's text, behind a call; and if that call goes to `function` (an indirect one
+ * may). */
+static enum word judge(uint64_t pc, uint64_t function)
 {
     if (world == NULL || !within(&world->segment[0].at, pc - 7) || !within(&world->segment[0].at, pc))
-        return false;
+        return NO_ADDRESS;
     const uint8_t *p = (const uint8_t *)pc;
-    if (p[-5] == 0xe8) /* call rel32 */
-        return true;
+    if (p[-5] == 0xe8) { /* call rel32 */
+        int32_t distance;
+        memcpy(&distance, p - 4, sizeof distance);
+        return pc + (uint64_t)(int64_t)distance == function ? CALL_OF_THIS : CALL_OF_OTHER;
+    }
     for (int length = 2; length <= 7; length++) /* call r/m64: ff /2, with any addressing */
         if (p[-length] == 0xff && (p[-length + 1] & 0x38) == 0x10)
-            return true;
-    return false;
+            return CALL_OF_THIS;
+    return NO_ADDRESS;
 }
 
-static void print_frame(unsigned number, uint64_t pc)
+/* Prints one line; returns the address where the function starts. */
+static uint64_t print_frame(unsigned number, uint64_t pc, const char *doubt)
 {
     uint64_t into;
     const char *name = symbol_at(pc, &into);
-    console_plain("  #%u %016llx %s+0x%llx", number, (unsigned long long)pc, name, (unsigned long long)into);
+    console_plain("  #%u %016llx %s%s+0x%llx", number, (unsigned long long)pc, doubt, name, (unsigned long long)into);
+    return pc - into;
 }
 
 void backtrace(uint64_t pc, uint64_t sp)
 {
     unsigned n = 0;
     console_plain("backtrace:");
-    print_frame(n++, pc);
+    uint64_t function = print_frame(n++, pc, "");
     if (world == NULL || (!within(&world->stack, sp) && !within(&world->ist, sp)))
         return;
     uint64_t end = within(&world->stack, sp) ? world->stack.end : world->ist.end;
     for (sp = (sp + 7) & ~7ull; sp < end && n < BACKTRACE_MAX; sp += 8) {
         uint64_t value = *(const uint64_t *)sp;
-        if (behind_call(value))
-            print_frame(n++, value);
+        enum word word = value == pc && n == 1 ? NO_ADDRESS : judge(value, function);
+        if (word == CALL_OF_THIS)
+            function = print_frame(n++, value, "");
+        else if (word == CALL_OF_OTHER)
+            print_frame(n++, value, "? ");
     }
 }
 

@@ -18,6 +18,15 @@ static bool ready;
 static ip6_addr_t gateway6, prefix6;
 static bool has_gateway6;
 
+/* The address in slot `slot` as text, in lower case (RFC 5952, 4.3). */
+static const char *ip6_text(unsigned slot, char *text, size_t size)
+{
+    ip6addr_ntoa_r(netif_ip6_addr(interface, slot), text, (int)size);
+    for (char *c = text; *c != '\0'; c++)
+        *c = *c >= 'A' && *c <= 'F' ? (char)(*c + 'a' - 'A') : *c;
+    return text;
+}
+
 static void print_ready(void)
 {
     char features[256], ip[IP4ADDR_STRLEN_MAX] = "none", ip6[IP6ADDR_STRLEN_MAX] = "none";
@@ -29,9 +38,7 @@ static void print_ready(void)
     /* A static address has slot 1 and goes before the link-local one in slot 0. */
     unsigned slot = boot->ip6 == IP_STATIC ? 1 : 0;
     if (!ip6_addr_isinvalid(netif_ip6_addr_state(interface, slot)))
-        ip6addr_ntoa_r(netif_ip6_addr(interface, slot), ip6, sizeof ip6);
-    for (char *c = ip6; *c != '\0'; c++) /* lower case: RFC 5952, 4.3 */
-        *c = *c >= 'A' && *c <= 'F' ? (char)(*c + 'a' - 'A') : *c;
+        ip6_text(slot, ip6, sizeof ip6);
     features_format(device->features, features, sizeof features);
     console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=1 queues=1 features=%s", ip, ip6,
                   device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5], features);
@@ -50,8 +57,7 @@ static void on_change(struct netif *netif, netif_nsc_reason_t reason, const neti
     }
     if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED && ip6_addr_isvalid(netif_ip6_addr_state(netif, args->ipv6_addr_state_changed.addr_index))) {
         char ip6[IP6ADDR_STRLEN_MAX];
-        ip6addr_ntoa_r(netif_ip6_addr(netif, args->ipv6_addr_state_changed.addr_index), ip6, sizeof ip6);
-        log_info("net", "ip6=%s", ip6);
+        log_info("net", "ip6=%s", ip6_text((unsigned)args->ipv6_addr_state_changed.addr_index, ip6, sizeof ip6));
     }
 }
 
