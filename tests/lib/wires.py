@@ -1,0 +1,174 @@
+"""The networks a guest can sit on, one class each, with one way to use them: netdev() for QEMU, words() for the boot line,
+tcp() and udp() for connected sockets to the guest, ping() where there is one.
+
+    with TapWire(workdir) as wire, Guest(machine(wire), netns=wire.netns) as guest: ...
+"""
+import contextlib
+import os
+import re
+import shutil
+import socket
+import tempfile
+
+from rslib.netns import Netns
+from rawhost import RawHost
+
+GUEST4, GUEST6, MASK = '198.18.0.2', 'fd00::2', 24
+HOST4, HOST6 = '198.18.0.1', 'fd00::1'
+PORTS = (('tcp', 7), ('udp', 7), ('tcp', 9), ('udp', 9), ('tcp', 19), ('udp', 19))
+
+
+class UserWire:
+    """QEMU's user networking: forwards on ports the kernel picks; no namespace, no privileges, IPv4 only from outside."""
+
+    netns = None
+    guest4 = '10.0.2.15'
+    options = ''
+
+    def __enter__(self):
+        self._guest = None
+        self._forwards = None
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def netdev(self):
+        """QEMU's arguments."""
+        return ['-netdev', 'user,id=n0' + self.options + ''.join(f',hostfwd={proto}:127.0.0.1:0-:{port}' for proto, port in PORTS)]
+
+    def words(self):
+        """Static address words for the boot line."""
+        return 'ip=10.0.2.15/24,gw=10.0.2.2 ip6=off'
+
+    def attach(self, guest):
+        """Called once the guest runs."""
+        self._guest = guest
+        self._forwards = guest.forwards()
+
+    def tcp(self, port):
+        """A TCP socket connected to the guest's port."""
+        return socket.create_connection(('127.0.0.1', self._forwards['tcp', port]), 10)
+
+    def udp(self, port):
+        """A UDP socket connected to the guest's port."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.connect(('127.0.0.1', self._forwards['udp', port]))
+        return sock
+
+
+class TapWire:
+    """A tap device in a namespace of its own; the host side is Linux's stack."""
+
+    guest4, guest6 = GUEST4, GUEST6
+
+    def __init__(self, queues=1, mtu=None):
+        self._queues, self._mtu = queues, mtu
+        self.netns = None
+
+    def __enter__(self):
+        self.netns = Netns()
+        self.netns.__enter__()
+        try:
+            self.netns.tap('tap0', [f'{HOST4}/{MASK}', f'{HOST6}/64', 'fe80::1/64'], self._queues, self._mtu)
+            # Fragments of large datagrams come faster than they are read.
+            self.netns.sysctl('net.ipv4.ipfrag_high_thresh', 16 << 20)
+        except BaseException:
+            self.netns.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.netns.close()
+
+    def netdev(self):
+        """QEMU's arguments; QEMU must be started in self.netns."""
+        return ['-netdev', 'tap,id=n0,ifname=tap0,script=no,downscript=no' +
+                (f',queues={self._queues}' if self._queues > 1 else '')]
+
+    def words(self):
+        """Static address words for the boot line."""
+        return f'ip={GUEST4}/{MASK},gw={HOST4} ip6={GUEST6}/64'
+
+    def attach(self, guest):
+        """Nothing to do."""
+
+    def tcp(self, port, address=GUEST4):
+        """A TCP socket connected to the guest's port."""
+        return self._connected(socket.SOCK_STREAM, port, address)
+
+    def udp(self, port, address=GUEST4):
+        """A UDP socket connected to the guest's port."""
+        return self._connected(socket.SOCK_DGRAM, port, address)
+
+    def _connected(self, kind, port, address):
+        v6 = ':' in address
+        sock = self.netns.socket(socket.AF_INET6 if v6 else socket.AF_INET, kind)
+        try:
+            sock.settimeout(10)
+            scope = self.index() if address.startswith('fe80') else 0
+            sock.connect((address, port, 0, scope) if v6 else (address, port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def index(self):
+        """tap0's interface index in the namespace, for link-local addresses."""
+        return int(self.netns.run(['ip', '-o', 'link', 'show', 'tap0']).stdout.split(':')[0])
+
+    def link(self, up):
+        """Takes the host's side of the link up or down."""
+        self.netns.run(['ip', 'link', 'set', 'tap0', 'up' if up else 'down'])
+
+    def ping(self, address=GUEST4, count=1, size=56, flood=False, timeout=60, more=()):
+        """Runs ping(8); returns (transmitted, received). Replies whose content differs count as not received."""
+        argv = ['ping', '-q', '-n', '-c', count, '-s', size, '-w', timeout, *more] + (['-f'] if flood else ['-i', '0.01'])
+        if address.startswith('fe80'):
+            address += '%tap0'
+        done = self.netns.run(argv + [address], timeout=timeout + 10, check=False)
+        found = re.search(r'(\d+) packets transmitted, (\d+) received(.*)', done.stdout)
+        assert found, f'ping {address} -s {size}: {done.stdout}{done.stderr}'
+        assert 'corrupted' not in done.stdout and 'wrong data' not in done.stdout and 'errors' not in found.group(3), done.stdout
+        return int(found.group(1)), int(found.group(2))
+
+
+class RawWire(RawHost):
+    """Raw frames over -netdev dgram; the host side is RawHost."""
+
+    netns = None
+    guest4, guest6 = GUEST4, GUEST6
+
+    def words(self):
+        """Static address words for the boot line."""
+        return f'ip={GUEST4}/{MASK},gw={HOST4} ip6={GUEST6}/64'
+
+    def attach(self, guest):
+        """Nothing to do."""
+
+
+@contextlib.contextmanager
+def raw_wire(**options):
+    """A RawWire with a directory of its own for its sockets."""
+    workdir = tempfile.mkdtemp(prefix='ringside-wire-')
+    try:
+        with RawWire(workdir, HOST4, HOST6, **options) as wire:
+            yield wire
+    finally:
+        shutil.rmtree(workdir, ignore_errors=True)
+
+
+def make(kind, **options):
+    """A wire by name: user, tap or dgram."""
+    if kind == 'user':
+        return UserWire()
+    if kind == 'tap':
+        return TapWire(**options)
+    if kind == 'dgram':
+        return raw_wire(**options)
+    raise ValueError(f'wire {kind}: one of user, tap, dgram')
+
+
+def have_tap():
+    """True where a tap device can be made."""
+    return os.access('/dev/net/tun', os.R_OK | os.W_OK)
