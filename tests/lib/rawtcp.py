@@ -23,16 +23,18 @@ class RawTcp:
     """One connection from the host to address:port. data is sent at once after the handshake; echo=True expects it back.
 
     window: what the host offers (0: a peer that reads nothing until open_window()). half_close: FIN right after the data.
+    expect: bytes to come instead of an echo; endless: more may follow them.
     """
 
     RTO, RTO_MAX = 0.4, 3.0
 
-    def __init__(self, host, address, port, data=b'', echo=True, window=65535, half_close=False, mss=None, expect=None):
+    def __init__(self, host, address, port, data=b'', echo=True, window=65535, half_close=False, mss=None, expect=None,
+                 endless=False):
         self.host, self.remote, self.rport = host, f.ip(address), port
         self.src = host.ip if len(self.remote) == 4 else host.ip6
         self.data = data
         self.expect = (data if echo else b'') if expect is None else expect
-        self.window, self.half_close = window, half_close
+        self.window, self.endless = window, endless
         self.lport = 20000 + next(_ports) % 40000
         self.state = 'closed'           # closed, syn-sent, open, reset, done, failed
         self.why = ''
@@ -205,7 +207,8 @@ class RawTcp:
             if self.peer_fin:
                 return self._fail('data after FIN')
             at = self.received
-            if self.expect and self.expect[at:at + len(fresh)] != fresh:
+            wanted = self.expect[at:at + len(fresh)]
+            if self.expect and wanted != (fresh[:len(wanted)] if self.endless else fresh):
                 return self._fail(f'byte {at + _first_difference(self.expect[at:], fresh)} differs')
             if not self.expect:
                 self.got += fresh
