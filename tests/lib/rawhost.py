@@ -184,6 +184,11 @@ class RawHost:
             self._out.popleft()
             self.counts['sent'] += 1
 
+    def stall(self, on):
+        """Stops reading, or reads again."""
+        self.stalled = on
+        self._wake()
+
     def _wake(self):
         try:
             os.write(self._wake_w, b'x')

@@ -43,6 +43,7 @@ class RawTcp:
         self.peer_fin = False
         self.retransmits = 0
         self.zero_windows = 0
+        self.peer_mss = None            # from the SYN's answer
         self._mss = mss or host.mtu - (40 if len(self.remote) == 4 else 60)
         self._iss = struct.unpack('!I', os.urandom(4))[0]
         self._una = self._next = self._sent = 0     # offsets: 0 is the SYN, data from 1 on, then the FIN; _sent: furthest
@@ -108,6 +109,11 @@ class RawTcp:
             self._emit(f.ACK, self._edge(), b'')
             self.host._wake()
 
+    @property
+    def acknowledged(self):
+        """Bytes of data the guest has acknowledged."""
+        return max(self._una - 1, 0)
+
     def describe(self):
         """State in one line."""
         return (f'TCP to port {self.rport}: {self.state} {self.why}, received {self.received} of {len(self.expect)}, '
@@ -141,7 +147,8 @@ class RawTcp:
     def _handshake(self, segment):
         if segment.flags & (f.SYN | f.ACK) != f.SYN | f.ACK or segment.ack != (self._iss + 1) % _MOD:
             return self._fail(f'answer to SYN: flags {segment.flags:#x} ack {segment.ack}')
-        self._mss = min(self._mss, f.tcp_mss(segment.options))
+        self.peer_mss = f.tcp_mss(segment.options)
+        self._mss = min(self._mss, self.peer_mss)
         self._rcv = (segment.seq + 1) % _MOD
         self._promised = (self._rcv + self.window) % _MOD
         self._una, self._peer_window = 1, segment.window

@@ -3,6 +3,7 @@ import pytest
 
 import checks
 import rows
+import wires
 from rslib.qemu import Guest, Machine
 from rows import Row
 
@@ -109,15 +110,16 @@ def test_power_button_without_exit_port(image, machine, boot):
     with Guest(Machine(image, boot=boot, machine=machine, append=append, exit_port=False, netdev=['-netdev', 'user,id=n0'])) as guest:
         guest.wait_ready(rows.SHORT)
         guest.finish(expect=0)
-        assert any(e['event'] == 'SHUTDOWN' and e['data']['reason'] == 'guest-shutdown' for e in guest.late_events())
+        assert any(e['event'] == 'SHUTDOWN' and e['data']['reason'] == 'guest-shutdown' for e in guest.events())
     checks.console(guest)
 
 
 def test_power_button_while_waiting_for_a_lease(image):
     """The button works before the guest is ready too."""
-    with Guest(Machine(image, append='ip=dhcp', netdev=['-netdev', 'socket,id=n0,udp=127.0.0.1:9,localaddr=127.0.0.1:0'])) as guest:
-        guest.wait_for(r'\] net: ', rows.SHORT)
+    with wires.raw_wire() as wire, Guest(Machine(image, append='ip=dhcp ip6=off', netdev=wire.netdev())) as guest:
+        assert wire.wait(lambda: wire.counts['received'], rows.SHORT), 'no DHCP request'
         guest.finish()
+    assert 'ringside: ready' not in guest.console
 
 
 def test_exit_code_is_the_panic_code_without_exit_port(image):

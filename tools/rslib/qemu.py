@@ -170,6 +170,16 @@ class Qmp:
             if 'event' in message:
                 self.events.append(message)
 
+    def drain(self):
+        """All events so far that nobody has waited for, also those QEMU sent before it ended."""
+        try:
+            while True:
+                message = self._read(time.monotonic() + 0.05)
+                if 'event' in message:
+                    self.events.append(message)
+        except GuestError:
+            return self.events
+
     def _read(self, deadline):
         while b'\n' not in self._buffer:
             wait = deadline - time.monotonic()
@@ -411,6 +421,10 @@ class Guest:
     def wait_event(self, name, timeout=20):
         """Waits for a QMP event, e.g. SHUTDOWN or NIC_RX_FILTER_CHANGED; returns it."""
         return self._qmp.wait_event(name, timeout)
+
+    def events(self):
+        """QMP events so far that were not waited for, as dicts."""
+        return list(self._qmp.drain()) if self._qmp else []
 
     def forwards(self):
         """Host ports of user networking's forwards, as {('tcp', guest port): host port}."""
