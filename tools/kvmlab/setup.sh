@@ -1,0 +1,169 @@
+#!/bin/bash
+# setup.sh: makes sure that the nested-KVM lab is in the cache, and prints its folder on standard output.
+#
+# Exit status: 0 the lab is there; 77 it cannot be had on this machine (one line on standard error says why, tests
+# skip with it); anything else is a fault. docs/nested-kvm.md says what the lab is.
+#
+# Two folders in ${RINGSIDE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ringside}:
+#   kvmlab-parts-N  kernel, its modules and busybox from Debian's archive: the only thing that needs the network
+#   kvmlab-KEY      what run() boots; KEY covers these scripts and the packages whose files go into it
+# Each is made aside and renamed into place, under a lock; with both there nothing is fetched or built.
+#
+# KVMLAB_QEMU=installed|backports|plain picks the QEMU that emulates the machine (default: the first that works).
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+root=$(cd "$here/../.." && pwd)
+cache=${RINGSIDE_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/ringside}
+parts=$cache/kvmlab-parts-1 # raise the number when other packages or modules are taken
+want=${KVMLAB_QEMU:-installed backports plain}
+qemu=/usr/bin/qemu-system-x86_64
+sources=(setup.sh mklab.py init lib.sh labtool.c echocheck.c ../rslib/kvmlab.py)
+# shellcheck source=/dev/null
+release=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_CODENAME:-}") || true
+
+say() { echo "kvmlab: $*" >&2; }
+cannot() { echo "kvmlab: cannot be had here: $*" >&2; exit 77; }
+
+[ "$release" = debian-bookworm ] || cannot "it is made from Debian 12 (debian-bookworm); this is ${release:-unknown}"
+[ "$(dpkg --print-architecture)" = amd64 ] || cannot "it needs an amd64 machine"
+if [ -x "$root/tools/packages.sh" ]; then
+    "$root/tools/packages.sh" kvm >&2 || cannot "Debian packages are missing (line above)"
+fi
+versions=$(dpkg-query -W -f '${Package} ${Version}\n' qemu-system-x86 qemu-system-data seabios libc6 libc6-dev gcc 2>/dev/null) ||
+    cannot "it needs the packages qemu-system-x86, gcc and libc6-dev"
+lab=$cache/kvmlab-$({ echo "$parts $want $versions"; cd "$here"; cat "${sources[@]}"; } | sha256sum | cut -c1-16)
+[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+
+mkdir -p "$cache" 2>/dev/null || true
+[ -w "$cache" ] || cannot "the cache folder $cache cannot be written"
+exec 9>"$cache/kvmlab.lock"
+flock -w 900 9 || { say "another setup has held $cache/kvmlab.lock for 15 minutes"; exit 1; }
+[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+tmp=$(mktemp -d "$cache/kvmlab-new.XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+
+# The archives that carry this machine's own release: their addresses are what apt is already set up with.
+archives() {
+    # shellcheck disable=SC2016  # apt fills these in
+    apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
+        awk -F'|' '$3 == "main" && ($2 == "bookworm" || $2 == "oldstable" || $2 == "stable") && !seen[$1]++ {print $1}'
+}
+
+# papt COMMAND...: apt with the private state of the last prepare
+papt() { local c=$1; shift; LC_ALL=C "$c" -c "$tmp/apt/apt.conf" "$@"; }
+
+# prepare ARCHIVE SUITE: a private apt state that knows one archive and one suite, signed by Debian's own keys.
+# The system's apt state is neither used nor touched.
+prepare() {
+    local a=$tmp/apt
+    rm -rf "$a"
+    mkdir -p "$a"/{lists/partial,cache/archives/partial,log}
+    (umask 077; printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
+        "$1" "$2" /usr/share/keyrings/debian-archive-keyring.gpg >"$a/lab.sources")
+    chmod 644 "$a/lab.sources"
+    cat >"$a/apt.conf" <<CONF
+#clear APT::Update;
+Dir::Etc::sourcelist "$a/lab.sources";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::Etc::trusted "/dev/null";
+Dir::Etc::trustedparts "/dev/null";
+Dir::State "$a";
+Dir::State::lists "$a/lists";
+Dir::State::status "/dev/null";
+Dir::Cache "$a/cache";
+Dir::Log "$a/log";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+Acquire::Languages "none";
+Acquire::PDiffs "false";
+Acquire::Retries "3";
+Acquire::http::Timeout "60";
+CONF
+    papt apt-get -q update >"$a/log/update" 2>&1 || { grep -m1 -E '^[EW]:' "$a/log/update" >"$tmp/why"; return 1; }
+}
+
+# fetch SUITE PACKAGE...: downloads into $tmp/debs; linux-image-cloud-amd64 stands for the kernel it depends on.
+# On failure $tmp/why says what was wrong.
+fetch() {
+    local suite=$1 archive p names
+    shift
+    mkdir -p "$tmp/debs"
+    echo "apt has no source for 'bookworm main' on this machine" >"$tmp/why"
+    while read -r archive; do
+        prepare "$archive" "$suite" || continue
+        names=()
+        for p in "$@"; do
+            [ "$p" != linux-image-cloud-amd64 ] ||
+                p=$(papt apt-cache show "$p" | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n1)
+            names+=("$p")
+        done
+        if (cd "$tmp/debs" && papt apt-get -q download "${names[@]}") >"$tmp/apt/log/download" 2>&1; then
+            say "fetched from $suite: ${names[*]}"
+            return 0
+        fi
+        grep -m1 -E '^[EW]:' "$tmp/apt/log/download" >"$tmp/why" || true
+    done < <(archives)
+    return 1
+}
+
+reason() { sed 's|[a-z]*://[^ ]*|(archive)|g' "$tmp/why"; }
+
+# The network's part.
+if [ ! -e "$parts/complete" ]; then
+    fetch bookworm linux-image-cloud-amd64 busybox-static || cannot "$(reason)"
+    for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/root"; done
+    "$here/mklab.py" parts "$tmp/root" "$tmp/parts"
+    touch "$tmp/parts/complete"
+    rm -rf "$parts"
+    mv -T "$tmp/parts" "$parts"
+    rm -rf "$tmp/debs" "$tmp/root"
+fi
+
+# The QEMU that emulates the AMD machine. Its SVM emulation has a fault that hangs guests now and then (docs); with
+# one store taken out it is gone, in the installed one or, where the place is not found, in backports' QEMU 10.
+# Without that: threads, which make it rare.
+mkdir "$tmp/lab"
+l0() { printf '#!/bin/sh\nexport QEMU_MODULE_DIR="%s"\nexec %s "$@"\n' "$1" "$2" >"$tmp/lab/l0"; }
+picked=
+for w in $want; do
+    case $w in
+    installed)
+        "$here/mklab.py" patch $qemu "$tmp/lab/qemu" || continue
+        # shellcheck disable=SC2016  # for the script that l0 writes
+        l0 /usr/lib/x86_64-linux-gnu/qemu '"${0%/*}/qemu" -L /usr/share/qemu -L /usr/share/seabios'
+        echo single >"$tmp/lab/thread" ;;
+    backports)
+        fetch bookworm-backports qemu-system-x86 qemu-system-common qemu-system-data seabios ||
+            { say "no QEMU from backports: $(reason)"; continue; }
+        for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/q"; done
+        "$here/mklab.py" patch "$tmp/q/usr/bin/qemu-system-x86_64" "$tmp/lab/qemu" || continue
+        ! ldd "$tmp/lab/qemu" | grep -q 'not found' || continue
+        mkdir -p "$tmp/lab/share" "$tmp/lab/modules"
+        cp -L "$tmp"/q/usr/share/qemu/{pvh,linuxboot_dma,kvmvapic}.bin "$tmp"/q/usr/share/seabios/bios-256k.bin "$tmp/lab/share/"
+        cp "$tmp"/q/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so "$tmp/lab/modules/"
+        # shellcheck disable=SC2016
+        l0 '${0%/*}/modules' '"${0%/*}/qemu" -L "${0%/*}/share"'
+        echo single >"$tmp/lab/thread" ;;
+    plain)
+        l0 /usr/lib/x86_64-linux-gnu/qemu $qemu
+        echo multi >"$tmp/lab/thread" ;;
+    *) say "KVMLAB_QEMU=$w: valid are installed, backports, plain"; exit 2 ;;
+    esac
+    picked=$w
+    break
+done
+[ -n "$picked" ] || cannot "no QEMU that emulates the machine among: $want"
+chmod +x "$tmp/lab/l0"
+for c in labtool echocheck; do
+    gcc -std=gnu17 -Os -Wall -Wextra -Werror -static -s -o "$tmp/$c" "$here/$c.c"
+done
+"$here/mklab.py" lab "$parts" "$tmp/lab/initrd" "$here/init" "$here/lib.sh" "$tmp/labtool" "$tmp/echocheck" $qemu
+ln "$parts/vmlinux" "$tmp/lab/vmlinux" 2>/dev/null || cp "$parts/vmlinux" "$tmp/lab/vmlinux"
+cp "$parts/kernel" "$tmp/lab/kernel"
+touch "$tmp/lab/complete"
+rm -rf "$lab"
+mv -T "$tmp/lab" "$lab"
+say "made with $picked QEMU, kernel $(cat "$lab/kernel"), $(du -sm "$lab" | cut -f1) MiB"
+echo "$lab"
