@@ -7,6 +7,7 @@
 #include "kernel/bootline.h"
 #include "kernel/clock.h"
 #include "kernel/console.h"
+#include "kernel/core.h"
 #include "kernel/memory.h"
 #include "kernel/paging.h"
 #include "kernel/panic.h"
@@ -25,8 +26,19 @@
 
 void core_main(unsigned id, struct shared *shared);
 
+static const struct shared *shared_by_all;
 static struct bootline boot;
 static struct virtnet device;
+
+const struct shared *core_shared(void)
+{
+    return shared_by_all;
+}
+
+const struct world *core_world(void)
+{
+    return &shared_by_all->world0;
+}
 
 static void unknown_word(void *context, const char *sentence)
 {
@@ -158,6 +170,7 @@ static void start_kernel(const struct shared *shared)
 /* A core's copy of the program enters here, on its own stack, with the loader's page tables. */
 void core_main(unsigned id, struct shared *shared)
 {
+    shared_by_all = shared;
     console_init(id);
     panic_init(shared, &shared->world0);
     traps_init(&shared->world0);

@@ -37,7 +37,7 @@ static const char *symbol_at(uint64_t pc, uint64_t *into)
 {
     const struct symbol_table *t = shared != NULL ? shared->symbols : NULL;
     *into = 0;
-    if (t == NULL || !within(&world->at, pc))
+    if (t == NULL || !within(&world->segment[0].at, pc))
         return "?";
     uint64_t offset = pc - world->at.start;
     uint32_t low = 0, high = t->count;
@@ -84,15 +84,28 @@ static uint64_t print_frame(unsigned number, uint64_t pc, const char *doubt)
     return pc - into;
 }
 
+/* The stack that *sp points into. One that has run over into its guard page is looked at from its end. NULL: none of ours. */
+static const struct range *stack_of(uint64_t *sp)
+{
+    const struct range *stacks[] = { &world->stack, &world->ist };
+    for (int i = 0; i < 2; i++) {
+        if (within(stacks[i], *sp))
+            return stacks[i];
+        if (*sp - world->guard[i] < stacks[i]->start - world->guard[i]) {
+            *sp = stacks[i]->start;
+            return stacks[i];
+        }
+    }
+    return NULL;
+}
+
 void backtrace(uint64_t pc, uint64_t sp)
 {
     unsigned n = 0;
     console_plain("backtrace:");
     uint64_t function = print_frame(n++, pc, "");
-    if (world == NULL || (!within(&world->stack, sp) && !within(&world->ist, sp)))
-        return;
-    uint64_t end = within(&world->stack, sp) ? world->stack.end : world->ist.end;
-    for (sp = (sp + 7) & ~7ull; sp < end && n < BACKTRACE_MAX; sp += 8) {
+    const struct range *stack = world != NULL ? stack_of(&sp) : NULL;
+    for (sp = (sp + 7) & ~7ull; stack != NULL && sp < stack->end && n < BACKTRACE_MAX; sp += 8) {
         uint64_t value = *(const uint64_t *)sp;
         enum word word = value == pc && n == 1 ? NO_ADDRESS : judge(value, function);
         if (word == CALL_OF_THIS)

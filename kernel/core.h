@@ -1,0 +1,11 @@
+/* This core. */
+#ifndef RINGSIDE_CORE_H
+#define RINGSIDE_CORE_H
+#include "kernel/shared.h"
+
+/* What start-up found, the same for all cores. */
+const struct shared *core_shared(void);
+
+/* Where this core's copy of the program and its stacks lie. */
+const struct world *core_world(void);
+#endif
