@@ -65,7 +65,7 @@ static void read_boot_line(const struct shared *shared)
 
 static void say_hello(const struct shared *shared)
 {
-    static const char *const protocols[] = { "?", "pvh", "multiboot1", "multiboot2" };
+    static const char *const protocols[] = { "?", "PVH", "multiboot1", "multiboot2" };
     const struct acpi *acpi = acpi_tables();
     log_info("boot", "ringside, started by %s; memory %llu MiB; %u core%s in the machine, 1 used", protocols[shared->protocol & 3],
              (unsigned long long)(phys_total() >> 20), acpi->core_count, acpi->core_count == 1 ? "" : "s");
