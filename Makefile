@@ -49,7 +49,7 @@ $(BUILD)/program/%.o: %.S
 	$(call say,AS,$@)
 	$(Q)$(CC) -fPIE -c -o $@ $<
 # memset and friends must not be made into calls of themselves.
-$(BUILD)/program/kernel/string.o: machine += -fno-builtin -fno-tree-loop-distribute-patterns
+$(BUILD)/program/kernel/string.o: machine += -fno-builtin $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
 $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
@@ -84,7 +84,7 @@ $(BUILD)/%.symbols.o: $(BUILD)/%.symbols.S
 $(BUILD)/%.entry.o: boot/entry.S $(BUILD)/%.stripped
 	$(call say,AS,$@)
 	$(Q)$(CC) -fno-pic -DPROGRAM='"$(BUILD)/$*.stripped"' -c -o $@ $<
-image = $(CC) -nostdlib -static -no-pie -Wl,-T,boot/boot.ld,-z,noexecstack,-z,max-page-size=4096,--build-id=none,--no-warn-rwx-segments
+image = $(CC) -nostdlib -static -Wl,-T,boot/boot.ld,-z,noexecstack,-z,max-page-size=4096,--build-id=none,--no-warn-rwx-segments
 $(BUILD)/ringside.elf: $(BUILD)/program.entry.o $(loader_objects) $(BUILD)/program.symbols.o boot/boot.ld
 	$(call say,LD,$@)
 	$(Q)$(image) -o $@ $(filter %.o,$^)

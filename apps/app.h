@@ -5,14 +5,14 @@
 
 struct app {
     const char *name;
-    const char *ports;    /* for the console: "tcp/7 udp/7" */
-    bool by_default;      /* started when the boot line has no apps= */
-    bool (*start)(void);  /* opens its ports; false: it could not (the reason is on the console) */
+    const char *ports;   /* for the console: "tcp/7 udp/7" */
+    bool by_default;     /* started when the boot line has no apps= */
+    bool (*start)(void); /* opens its ports; false: it could not (the reason is on the console) */
 };
 
 /* Puts an application into the table. */
-#define APP(id, ...)                                                                  \
-    extern const struct app app_##id;                                                 \
+#define APP(id, ...)                                                                                                   \
+    extern const struct app app_##id;                                                                                  \
     const struct app app_##id __attribute__((used, section(".apps." #id))) = { .name = #id, __VA_ARGS__ }
 
 extern const struct app apps_start[], apps_end[];

@@ -1,6 +1,7 @@
 /* Character generator (RFC 864): TCP port 19 streams until the peer closes, UDP port 19 answers each datagram with one.
  *
- * The stream repeats the 95 lines that the RFC shows. They lie in memory once and are sent by reference: nothing is copied. */
+ * The stream repeats the 95 lines that the RFC shows. They lie in memory once and are sent by reference: nothing is
+ * copied. */
 #include <stddef.h>
 #include <stdlib.h>
 #include "apps/app.h"
@@ -14,7 +15,8 @@
 #define PATTERN    (CHARACTERS * LINE)
 #define AT_ONCE    (2 * PATTERN)
 
-static char pattern[PATTERN + AT_ONCE]; /* the lines, and enough of them again that any place is followed by AT_ONCE bytes */
+static char
+    pattern[PATTERN + AT_ONCE]; /* the lines, and enough of them again that any place is followed by AT_ONCE bytes */
 
 struct connection {
     u32_t at; /* place in the pattern */
@@ -24,7 +26,9 @@ static void make_pattern(void)
 {
     for (size_t i = 0; i < sizeof pattern; i++) {
         size_t line = i / LINE % CHARACTERS, column = i % LINE;
-        pattern[i] = column == COLUMNS ? '\r' : column == COLUMNS + 1 ? '\n' : (char)(' ' + (line + column) % CHARACTERS);
+        pattern[i] = column == COLUMNS       ? '\r'
+                     : column == COLUMNS + 1 ? '\n'
+                                             : (char)(' ' + (line + column) % CHARACTERS);
     }
 }
 
@@ -52,7 +56,8 @@ static err_t on_poll(void *arg, struct tcp_pcb *pcb)
     return ERR_OK;
 }
 
-/* What the peer sends is read and forgotten. It need not wait to be closed in turn: after its FIN nobody reads the stream's end. */
+/* What the peer sends is read and forgotten. It need not wait to be closed in turn: after its FIN nobody reads the
+ * stream's end. */
 static err_t on_receive(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
 {
     (void)err;

@@ -1,8 +1,8 @@
 /* Echo (RFC 862): TCP and UDP port 7.
  *
- * TCP: what comes in is copied into the connection's send buffer as far as that has room; the rest waits, and the window stays closed by as
- * much, so a peer that does not read is not read from either. After the peer's FIN everything is still sent before the connection is
- * closed. */
+ * TCP: what comes in is copied into the connection's send buffer as far as that has room; the rest waits, and the
+ * window stays closed by as much, so a peer that does not read is not read from either. After the peer's FIN everything
+ * is still sent before the connection is closed. */
 #include <stddef.h>
 #include <stdlib.h>
 #include "apps/app.h"
@@ -113,7 +113,8 @@ static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip
 {
     (void)arg;
     if (!udp_would_loop(port))
-        net_udp_sendto(pcb, p, from, port); /* an answer that cannot be sent is lost, as datagrams are; lwIP counts it */
+        net_udp_sendto(pcb, p, from,
+                       port); /* an answer that cannot be sent is lost, as datagrams are; lwIP counts it */
     pbuf_free(p);
 }
 

@@ -1,11 +1,13 @@
-/* What the simple TCP servers have in common: a listener for both IP versions, and connections that take care of their own end. */
+/* What the simple TCP servers have in common: a listener for both IP versions, and connections that take care of their
+ * own end. */
 #ifndef RINGSIDE_APPS_TCP_SERVER_H
 #define RINGSIDE_APPS_TCP_SERVER_H
 #include <stdbool.h>
 #include "lwip/tcp.h"
 #include "lwip/udp.h"
 
-/* Listens on `port`, IPv4 and IPv6; `accept` as in tcp_accept(). False: no memory or the port is taken; said on the console. */
+/* Listens on `port`, IPv4 and IPv6; `accept` as in tcp_accept(). False: no memory or the port is taken; said on the
+ * console. */
 bool tcp_serve(const char *name, u16_t port, tcp_accept_fn accept);
 
 /* Receives datagrams on `port`, IPv4 and IPv6; `receive` as in udp_recv(). */
@@ -17,7 +19,7 @@ static inline bool udp_would_loop(u16_t port)
     return port == 7 || port == 19;
 }
 
-/* Closes a connection, or aborts it when there is no memory to close it in order. Returns what a tcp callback must return: ERR_ABRT after
- * an abort. The pcb is gone for the application either way. */
+/* Closes a connection, or aborts it when there is no memory to close it in order. Returns what a tcp callback must
+ * return: ERR_ABRT after an abort. The pcb is gone for the application either way. */
 err_t tcp_finish(struct tcp_pcb *pcb);
 #endif

@@ -6,7 +6,7 @@
 #define PVH_MAGIC        0x336ec578u
 #define MULTIBOOT1_MAGIC 0x2BADB002u
 #define MULTIBOOT2_MAGIC 0x36d76289u
-#define E820_RAM         1u /* all three use the same code for usable memory */
+#define E820_RAM         1u        /* all three use the same code for usable memory */
 #define LOW_MEMORY       0x100000u /* below: firmware's data, and the page where further cores start */
 
 struct pvh_start_info {
@@ -60,8 +60,8 @@ static void remove_range(struct shared *shared, uint32_t i)
         shared->ram[i] = shared->ram[i + 1];
 }
 
-/* Adds usable memory, whole pages of it, in order; ranges that touch or overlap become one. What does not fit in the table is the
- * smallest loss there is: the last, highest range. */
+/* Adds usable memory, whole pages of it, in order; ranges that touch or overlap become one. What does not fit in the
+ * table is the smallest loss there is: the last, highest range. */
 static void add_ram(struct shared *shared, uint64_t addr, uint64_t size)
 {
     uint64_t start = (addr + 4095) & ~4095ull, end = addr + size < addr ? 0 : (addr + size) & ~4095ull;

@@ -9,11 +9,11 @@
 #define WORLD_IST   16384u
 #define PAGE        4096u
 
-/* Bytes that a world of this image takes, stacks and guard pages included; 0 if the image is not one that world_load() takes.
- * *linked is the address the image is linked at. */
+/* Bytes that a world of this image takes, stacks and guard pages included; 0 if the image is not one that world_load()
+ * takes. *linked is the address the image is linked at. */
 uint64_t world_size(const void *image, uint64_t *linked);
 
-/* Copies the image to `base` (world_size() bytes of zeroed or unzeroed memory, page-aligned), relocates it, and fills in *world.
- * Returns NULL, or what is wrong with the image. (System V gABI, chapter 5) */
+/* Copies the image to `base` (world_size() bytes of zeroed or unzeroed memory, page-aligned), relocates it, and fills
+ * in *world. Returns NULL, or what is wrong with the image. (System V gABI, chapter 5) */
 const char *world_load(const void *image, uint64_t base, struct world *world);
 #endif

@@ -1,4 +1,5 @@
-/* The loader: gathers what the boot protocol says into the shared structure, makes core 0's copy of the program and enters it. */
+/* The loader: gathers what the boot protocol says into the shared structure, makes core 0's copy of the program and
+ * enters it. */
 #include <stddef.h>
 #include "boot/info.h"
 #include "boot/load.h"

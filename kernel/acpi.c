@@ -7,10 +7,10 @@
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 
-#define TABLE_MAX   (1u << 20) /* no table we read is larger; a length above is a broken one */
-#define PM1_PWRBTN  0x100u
-#define PM1_SCI_EN  0x001u
-#define PM1_SLP_EN  0x2000u
+#define TABLE_MAX  (1u << 20) /* no table we read is larger; a length above is a broken one */
+#define PM1_PWRBTN 0x100u
+#define PM1_SCI_EN 0x001u
+#define PM1_SLP_EN 0x2000u
 
 struct __attribute__((packed)) sdt {
     char signature[4];
@@ -99,7 +99,8 @@ static const struct sdt *table_at(uint64_t address)
     }
     t = paging_map_readonly(address, t->length);
     if (t != NULL && !sums_to_zero(t, t->length)) {
-        log_warn("acpi", "table %.4s at %llx has a bad checksum: passed over", t->signature, (unsigned long long)address);
+        log_warn("acpi", "table %.4s at %llx has a bad checksum: passed over", t->signature,
+                 (unsigned long long)address);
         return NULL;
     }
     return t;
@@ -203,7 +204,8 @@ static void read_mcfg(const struct sdt *t)
     }
 }
 
-/* Calls read() for each table of this name. The FADT goes before the MADT: overrides are about the SCI line it names. */
+/* Calls read() for each table of this name. The FADT goes before the MADT: overrides are about the SCI line it names.
+ */
 static void each_table(const struct sdt *root, const char *signature, void (*read)(const struct sdt *t))
 {
     bool wide = memcmp(root->signature, "XSDT", 4) == 0;
@@ -263,7 +265,8 @@ static void on_sci(void *argument)
     outw(found.pm1a_event, status); /* writing ones clears: the line is level-triggered */
 }
 
-/* Firmware that keeps ACPI for itself hands it over on a write to its SMI port (4.8.2.5); a bounded wait for it to be done. */
+/* Firmware that keeps ACPI for itself hands it over on a write to its SMI port (4.8.2.5); a bounded wait for it to be
+ * done. */
 static bool take_over_from_firmware(void)
 {
     if (inw(found.pm1a_control) & PM1_SCI_EN)

@@ -90,8 +90,8 @@ static void on_timer(void *argument)
     (void)argument; /* it has ended cpu_halt(): the loop looks at the time itself */
 }
 
-/* Counts the timer against the clock. Both are read as a pair; if something held the guest up between the two readings the pair is
- * taken again, so that a busy host does not spoil the result. */
+/* Counts the timer against the clock. Both are read as a pair; if something held the guest up between the two readings
+ * the pair is taken again, so that a busy host does not spoil the result. */
 static void count_pair(uint64_t *ns, uint32_t *count)
 {
     uint64_t best = UINT64_MAX;

@@ -1,5 +1,5 @@
-/* Interrupt controllers: the core's local APIC (xAPIC or x2APIC), the I/O APIC for ACPI's interrupt, the two 8259s for devices
- * without MSI-X (Intel SDM 3, chapter 10; 82093AA and 8259A data sheets). */
+/* Interrupt controllers: the core's local APIC (xAPIC or x2APIC), the I/O APIC for ACPI's interrupt, the two 8259s for
+ * devices without MSI-X (Intel SDM 3, chapter 10; 82093AA and 8259A data sheets). */
 #ifndef RINGSIDE_APIC_H
 #define RINGSIDE_APIC_H
 #include <stdbool.h>
@@ -14,10 +14,12 @@ bool lapic_is_x2apic(void);
 /* End of interrupt. */
 void lapic_acknowledge(void);
 
-/* Finds the timer's rate with the (calibrated) clock; with a TSC deadline timer there is nothing to find. Takes up to 10 ms. */
+/* Finds the timer's rate with the (calibrated) clock; with a TSC deadline timer there is nothing to find. Takes up to
+ * 10 ms. */
 void lapic_timer_init(void);
 
-/* Arms the one-shot timer: an interrupt on VECTOR_TIMER in about `ns` nanoseconds. At most 4 s are armed: it may come early. */
+/* Arms the one-shot timer: an interrupt on VECTOR_TIMER in about `ns` nanoseconds. At most 4 s are armed: it may come
+ * early. */
 void lapic_timer_arm(uint64_t ns);
 
 void lapic_timer_stop(void);
@@ -31,6 +33,7 @@ void pic_enable(uint8_t irq);
 
 void pic_acknowledge(uint8_t irq);
 
-/* Routes global system interrupt `gsi` to a vector of this core. `level` and `low` as the MADT says. False: no I/O APIC has it. */
+/* Routes global system interrupt `gsi` to a vector of this core. `level` and `low` as the MADT says. False: no I/O APIC
+ * has it. */
 bool ioapic_route(uint32_t gsi, uint8_t vector, bool level, bool low);
 #endif

@@ -12,7 +12,8 @@
 #define MSR_KVM_SYSTEM_TIME 0x4b564d01
 #define KVM_CLOCKSOURCE2    (1u << 3)
 
-/* KVM's clock page of this core: the host updates it, `version` is odd meanwhile (Linux, Documentation/virt/kvm/x86/msr.rst). */
+/* KVM's clock page of this core: the host updates it, `version` is odd meanwhile (Linux,
+ * Documentation/virt/kvm/x86/msr.rst). */
 struct pvclock {
     uint32_t version, pad;
     uint64_t tsc, ns;
@@ -86,8 +87,9 @@ struct reading {
     uint32_t count;
 };
 
-/* The counter and the TSC at the same moment: of 64 tries the one in which least time passed around the counter's reading. Being
- * preempted only makes a try wide; a single reading was seen to be wrong by a factor of two on a loaded host. */
+/* The counter and the TSC at the same moment: of 64 tries the one in which least time passed around the counter's
+ * reading. Being preempted only makes a try wide; a single reading was seen to be wrong by a factor of two on a loaded
+ * host. */
 static struct reading read_together(const struct reference *r)
 {
     struct reading best = { 0, UINT64_MAX, 0 };
@@ -119,7 +121,8 @@ static bool hypervisor_is(const char *signature)
     if (!(cpuid(1, 0).c >> 31))
         return false;
     struct cpuid id = cpuid(0x40000000, 0);
-    return memcmp(&id.b, signature, 4) == 0 && memcmp(&id.c, signature + 4, 4) == 0 && memcmp(&id.d, signature + 8, 4) == 0;
+    return memcmp(&id.b, signature, 4) == 0 && memcmp(&id.c, signature + 4, 4) == 0 &&
+           memcmp(&id.d, signature + 8, 4) == 0;
 }
 
 /* Time by the page: read again when the host changed it meanwhile. */

@@ -3,8 +3,8 @@
 #define RINGSIDE_CLOCK_H
 #include <stdint.h>
 
-/* Finds out how fast time goes: KVM's clock page; CPUID leaf 0x40000010; CPUID leaf 0x15; the HPET or the ACPI timer, against which
- * the TSC is measured for 20 ms; the 8254 last. `boot_tsc` is time 0. acpi_init() comes first. */
+/* Finds out how fast time goes: KVM's clock page; CPUID leaf 0x40000010; CPUID leaf 0x15; the HPET or the ACPI timer,
+ * against which the TSC is measured for 20 ms; the 8254 last. `boot_tsc` is time 0. acpi_init() comes first. */
 void clock_init(uint64_t boot_tsc);
 
 /* One word that says by what ("pvclock", "hypervisor", "cpuid", "hpet", "pm timer", "pit"), and the TSC's rate. */

@@ -17,9 +17,9 @@ void console_init(unsigned id)
     outb(COM1 + 3, 0x80); /* divisor latch */
     outb(COM1 + 0, 1);    /* 115200 */
     outb(COM1 + 1, 0);
-    outb(COM1 + 3, 3);    /* 8N1 */
-    outb(COM1 + 2, 7);    /* FIFOs on and cleared */
-    outb(COM1 + 4, 3);    /* DTR, RTS */
+    outb(COM1 + 3, 3); /* 8N1 */
+    outb(COM1 + 2, 7); /* FIFOs on and cleared */
+    outb(COM1 + 4, 3); /* DTR, RTS */
 }
 
 void console_level(enum log_level level)

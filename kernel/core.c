@@ -67,8 +67,9 @@ static void say_hello(const struct shared *shared)
 {
     static const char *const protocols[] = { "?", "PVH", "multiboot1", "multiboot2" };
     const struct acpi *acpi = acpi_tables();
-    log_info("boot", "ringside, started by %s; memory %llu MiB; %u core%s in the machine, 1 used", protocols[shared->protocol & 3],
-             (unsigned long long)(phys_total() >> 20), acpi->core_count, acpi->core_count == 1 ? "" : "s");
+    log_info("boot", "ringside, started by %s; memory %llu MiB; %u core%s in the machine, 1 used",
+             protocols[shared->protocol & 3], (unsigned long long)(phys_total() >> 20), acpi->core_count,
+             acpi->core_count == 1 ? "" : "s");
     log_info("boot", "clock: %s, TSC %llu kHz; %s", clock_source(), (unsigned long long)clock_tsc_khz(),
              lapic_is_x2apic() ? "x2apic" : "xapic");
     log_debug("boot", "boot line: %s", shared->cmdline);
@@ -94,8 +95,8 @@ static bool take_first(void *context, const struct pci_device *dev)
 static bool list_device(void *context, const struct pci_device *dev)
 {
     (void)context;
-    console_plain("  pci %02x:%02x.%x %04x:%04x class %06x", dev->bdf >> 8, dev->bdf >> 3 & 31, dev->bdf & 7, dev->vendor,
-                  dev->device, dev->class_code);
+    console_plain("  pci %02x:%02x.%x %04x:%04x class %06x", dev->bdf >> 8, dev->bdf >> 3 & 31, dev->bdf & 7,
+                  dev->vendor, dev->device, dev->class_code);
     return true;
 }
 
@@ -121,8 +122,8 @@ static void open_device(void)
     char features[256];
     features_format(device.features, features, sizeof features);
     log_info("virtio", "net at pci %02x:%02x.%x (%04x:%04x, %s), %s, %s; rings %u/%u, mtu %u", found.bdf >> 8,
-             found.bdf >> 3 & 31, found.bdf & 7, found.vendor, found.device, pci_host_name(), device.transport.ops->name,
-             device.interrupts, device.pair.rx.size, device.pair.tx.size, device.mtu);
+             found.bdf >> 3 & 31, found.bdf & 7, found.vendor, found.device, pci_host_name(),
+             device.transport.ops->name, device.interrupts, device.pair.rx.size, device.pair.tx.size, device.mtu);
     log_info("virtio", "features %s", features);
     if (!device.transport.ops->queue_size_free && boot.ring != 0)
         log_warn("virtio", "ring=%u has no effect: this device's rings have a fixed size", boot.ring);

@@ -1,4 +1,5 @@
-/* The system interface that newlib expects (no underscore on x86_64-elf). There are no files: standard output is the console. */
+/* The system interface that newlib expects (no underscore on x86_64-elf). There are no files: standard output is the
+ * console. */
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>

@@ -75,8 +75,9 @@ struct range phys_take_largest(void)
 }
 
 /* ---- the heap ----
- * A block: 8 bytes of header (its class, and whether it is handed out), then the caller's bytes, 16-byte aligned; so blocks start 8
- * bytes before a multiple of 16. Classes 0..7: 16 to 128 bytes by 16; from there four to each power of two. */
+ * A block: 8 bytes of header (its class, and whether it is handed out), then the caller's bytes, 16-byte aligned; so
+ * blocks start 8 bytes before a multiple of 16. Classes 0..7: 16 to 128 bytes by 16; from there four to each power of
+ * two. */
 #define CLASSES    148
 #define HEADER     8u
 #define HANDED_OUT 0xa110c8edu
@@ -139,7 +140,7 @@ void *malloc(size_t n)
     if (b == NULL)
         b = carve(class);
     for (; b == NULL && class + 1 < CLASSES; b = freed[class])
-        class++;
+        class ++;
     if (b == NULL) {
         stats.failures++;
         return NULL;

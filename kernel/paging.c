@@ -25,8 +25,8 @@ static uint64_t *new_table(void)
     return t;
 }
 
-/* The entry that maps `address` at `level` (1: 4 KiB, 2: 2 MiB), making tables on the way if `make`. Stops early, at the entry found,
- * where a large page is in the way. NULL: not there, or no memory for a table. */
+/* The entry that maps `address` at `level` (1: 4 KiB, 2: 2 MiB), making tables on the way if `make`. Stops early, at
+ * the entry found, where a large page is in the way. NULL: not there, or no memory for a table. */
 static uint64_t *entry_of(uint64_t address, int level, bool make)
 {
     uint64_t *table = top;
@@ -45,8 +45,8 @@ static uint64_t *entry_of(uint64_t address, int level, bool make)
     return &table[address >> (12 + 9 * (level - 1)) & 511];
 }
 
-/* Maps [start, end) with `flags`, by large pages where they fit. What is mapped already must have the same flags, unless `keep`: then
- * it stays. */
+/* Maps [start, end) with `flags`, by large pages where they fit. What is mapped already must have the same flags,
+ * unless `keep`: then it stays. */
 static bool map(uint64_t start, uint64_t end, uint64_t flags, bool keep)
 {
     while (start < end) {

@@ -1,16 +1,19 @@
-/* The one set of page tables: every mapped address is itself (address = bus address). Writable memory is never executable, nothing
- * read-only is writable under any address, page 0 and the guard pages are not mapped (Intel SDM 3, chapter 4). */
+/* The one set of page tables: every mapped address is itself (address = bus address). Writable memory is never
+ * executable, nothing read-only is writable under any address, page 0 and the guard pages are not mapped (Intel SDM 3,
+ * chapter 4). */
 #ifndef RINGSIDE_PAGING_H
 #define RINGSIDE_PAGING_H
 #include <stddef.h>
 #include <stdint.h>
 #include "kernel/shared.h"
 
-/* Builds the tables from the memory map, the loader's segments and core 0's world, and switches to them. phys_init() comes first. */
+/* Builds the tables from the memory map, the loader's segments and core 0's world, and switches to them. phys_init()
+ * comes first. */
 void paging_init(const struct shared *shared);
 
-/* Maps device registers, uncached, readable and writable, wherever they are below 2^47. Returns the address, or NULL when memory
- * for tables has run out or the range is impossible (0 bytes, beyond 2^47, over memory that is mapped otherwise). */
+/* Maps device registers, uncached, readable and writable, wherever they are below 2^47. Returns the address, or NULL
+ * when memory for tables has run out or the range is impossible (0 bytes, beyond 2^47, over memory that is mapped
+ * otherwise). */
 volatile void *paging_map_mmio(uint64_t address, uint64_t size);
 
 /* Makes firmware's tables readable; memory that is mapped already stays as it is. Returns the address, or NULL. */

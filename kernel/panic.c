@@ -7,11 +7,11 @@
 #include "kernel/panic.h"
 #include "kernel/x86.h"
 
-#define BACKTRACE_MAX  24
-#define DEBUG_EXIT     0xf4
+#define BACKTRACE_MAX 24
+#define DEBUG_EXIT    0xf4
 
-/* The table that tools/symbols.py makes: the number of functions, their offsets from the image's start (rising), where their names
- * begin, the names. */
+/* The table that tools/symbols.py makes: the number of functions, their offsets from the image's start (rising), where
+ * their names begin, the names. */
 struct symbol_table {
     uint32_t count;
     uint32_t words[]; /* [count] offsets, [count] name offsets */
@@ -57,8 +57,8 @@ static const char *symbol_at(uint64_t pc, uint64_t *into)
 /* What a word on the stack may be. */
 enum word { NO_ADDRESS, CALL_OF_OTHER, CALL_OF_THIS };
 
-/* Says whether `pc` is a return address: in the program's text, behind a call; and if that call goes to `function` (an indirect one
- * may). */
+/* Says whether `pc` is a return address: in the program's text, behind a call; and if that call goes to `function` (an
+ * indirect one may). */
 static enum word judge(uint64_t pc, uint64_t function)
 {
     if (world == NULL || !within(&world->segment[0].at, pc - 7) || !within(&world->segment[0].at, pc))
@@ -84,7 +84,8 @@ static uint64_t print_frame(unsigned number, uint64_t pc, const char *doubt)
     return pc - into;
 }
 
-/* The stack that *sp points into. One that has run over into its guard page is looked at from its end. NULL: none of ours. */
+/* The stack that *sp points into. One that has run over into its guard page is looked at from its end. NULL: none of
+ * ours. */
 static const struct range *stack_of(uint64_t *sp)
 {
     const struct range *stacks[] = { &world->stack, &world->ist };

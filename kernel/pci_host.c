@@ -81,7 +81,8 @@ const struct pci_access *pci_host(void)
     if (host != NULL)
         return host;
     host = &ports;
-    if (acpi_tables()->ecam != 0 && ecam_read(NULL, 0, 0, 4) != UINT32_MAX && ecam_read(NULL, 0, 0, 4) == ports_read(NULL, 0, 0, 4))
+    if (acpi_tables()->ecam != 0 && ecam_read(NULL, 0, 0, 4) != UINT32_MAX &&
+        ecam_read(NULL, 0, 0, 4) == ports_read(NULL, 0, 0, 4))
         host = &ecam;
     return host;
 }
@@ -110,8 +111,9 @@ void msix_init(struct msix *msix, const struct pci_device *dev)
     uint64_t size = 0, offset = where & ~7u;
     volatile char *bar = pci_map_bar(dev, where & 7, &size);
     if (bar == NULL || offset + (uint64_t)count * MSIX_ENTRY > size) {
-        log_warn("pci", "MSI-X table of %u entries at BAR %u offset %x does not lie in the BAR (%llx bytes): INTx is used", count,
-                 where & 7, (unsigned)offset, (unsigned long long)size);
+        log_warn("pci",
+                 "MSI-X table of %u entries at BAR %u offset %x does not lie in the BAR (%llx bytes): INTx is used",
+                 count, where & 7, (unsigned)offset, (unsigned long long)size);
         return;
     }
     msix->table = bar + offset;

@@ -11,14 +11,15 @@ const struct pci_access *pci_host(void);
 /* "ecam" or "ports", for the console. */
 const char *pci_host_name(void);
 
-/* Makes BAR `index` reachable; *size is its length in bytes. NULL: no such memory BAR, not assigned, or not mappable. */
+/* Makes BAR `index` reachable; *size is its length in bytes. NULL: no such memory BAR, not assigned, or not mappable.
+ */
 volatile char *pci_map_bar(const struct pci_device *dev, unsigned index, uint64_t *size);
 
 /* The device's MSI-X table (PCI 3.0, 6.8.2), mapped, with MSI-X off. */
 struct msix {
     const struct pci_device *dev;
     uint8_t capability;
-    uint16_t count;       /* vectors the device has; 0: none, use INTx */
+    uint16_t count; /* vectors the device has; 0: none, use INTx */
     volatile char *table;
 };
 

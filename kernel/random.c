@@ -76,7 +76,8 @@ static bool rdrand(uint64_t *v)
     return ok;
 }
 
-/* How long short stretches of work take by the TSC, hashed together: every sample adds a little of what the host does. */
+/* How long short stretches of work take by the TSC, hashed together: every sample adds a little of what the host does.
+ */
 static void jitter(void)
 {
     for (int i = 0; i < 2048; i++) {

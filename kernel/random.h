@@ -1,10 +1,12 @@
-/* Randomness: a keyed pseudo-random function (SipHash-2-4, Aumasson and Bernstein 2012) under a key that is new at every start. */
+/* Randomness: a keyed pseudo-random function (SipHash-2-4, Aumasson and Bernstein 2012) under a key that is new at
+ * every start. */
 #ifndef RINGSIDE_RANDOM_H
 #define RINGSIDE_RANDOM_H
 #include <stddef.h>
 #include <stdint.h>
 
-/* Makes the key from RDSEED or RDRAND, else from the jitter of the clock against the processor; says which (for the console). */
+/* Makes the key from RDSEED or RDRAND, else from the jitter of the clock against the processor; says which (for the
+ * console). */
 const char *random_init(void);
 
 /* The next number of the stream. */

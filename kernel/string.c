@@ -1,5 +1,6 @@
-/* memcpy, memmove, memset: newlib's own for x86_64 use stores that bypass the cache from 256 bytes up, which is wrong for packets that
- * are looked at next. Small sizes by overlapping loads and stores, large ones by the processor's string instructions. */
+/* memcpy, memmove, memset: newlib's own for x86_64 use stores that bypass the cache from 256 bytes up, which is wrong
+ * for packets that are looked at next. Small sizes by overlapping loads and stores, large ones by the processor's
+ * string instructions. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

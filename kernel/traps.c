@@ -69,13 +69,15 @@ void traps_init(const struct world *world)
 
 static const char *exception_name(uint64_t vector)
 {
+    // clang-format off
     static const char names[32][24] = {
         "divide error", "debug", "NMI", "breakpoint", "overflow", "bound range", "invalid opcode", "no coprocessor",
-        "double fault", "coprocessor overrun", "invalid TSS", "segment not present", "stack fault", "general protection",
-        "page fault", "reserved", "x87 error", "alignment check", "machine check", "SIMD error", "virtualization",
-        "control protection", "reserved", "reserved", "reserved", "reserved", "reserved", "reserved", "hypervisor injection",
-        "VMM communication", "security", "reserved",
+        "double fault", "coprocessor overrun", "invalid TSS", "segment not present", "stack fault",
+        "general protection", "page fault", "reserved", "x87 error", "alignment check", "machine check", "SIMD error",
+        "virtualization", "control protection", "reserved", "reserved", "reserved", "reserved", "reserved", "reserved",
+        "hypervisor injection", "VMM communication", "security", "reserved",
     };
+    // clang-format on
     return names[vector & 31];
 }
 
@@ -104,14 +106,16 @@ void exception_report(const struct exception_frame *f)
     const struct {
         const char *name;
         uint64_t value;
-    } regs[] = { { "rax", f->rax }, { "rbx", f->rbx }, { "rcx", f->rcx }, { "rdx", f->rdx }, { "rsi", f->rsi },
-                 { "rdi", f->rdi }, { "rbp", f->rbp }, { "rsp", f->rsp }, { "r8 ", f->r8 },  { "r9 ", f->r9 },
-                 { "r10", f->r10 }, { "r11", f->r11 }, { "r12", f->r12 }, { "r13", f->r13 }, { "r14", f->r14 },
-                 { "r15", f->r15 }, { "rip", f->rip }, { "flg", f->rflags }, { "cr2", read_cr2() }, { "cr3", read_cr3() } };
+    } regs[] = { { "rax", f->rax }, { "rbx", f->rbx },    { "rcx", f->rcx },     { "rdx", f->rdx },
+                 { "rsi", f->rsi }, { "rdi", f->rdi },    { "rbp", f->rbp },     { "rsp", f->rsp },
+                 { "r8 ", f->r8 },  { "r9 ", f->r9 },     { "r10", f->r10 },     { "r11", f->r11 },
+                 { "r12", f->r12 }, { "r13", f->r13 },    { "r14", f->r14 },     { "r15", f->r15 },
+                 { "rip", f->rip }, { "flg", f->rflags }, { "cr2", read_cr2() }, { "cr3", read_cr3() } };
     for (size_t i = 0; i + 3 < sizeof regs / sizeof *regs; i += 4)
-        console_plain("  %s %016llx  %s %016llx  %s %016llx  %s %016llx", regs[i].name, (unsigned long long)regs[i].value,
-                      regs[i + 1].name, (unsigned long long)regs[i + 1].value, regs[i + 2].name,
-                      (unsigned long long)regs[i + 2].value, regs[i + 3].name, (unsigned long long)regs[i + 3].value);
+        console_plain("  %s %016llx  %s %016llx  %s %016llx  %s %016llx", regs[i].name,
+                      (unsigned long long)regs[i].value, regs[i + 1].name, (unsigned long long)regs[i + 1].value,
+                      regs[i + 2].name, (unsigned long long)regs[i + 2].value, regs[i + 3].name,
+                      (unsigned long long)regs[i + 3].value);
     backtrace(f->rip, f->rsp);
     machine_exit(EXIT_PANIC);
 }

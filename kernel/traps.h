@@ -13,7 +13,8 @@
 #define VECTOR_LAST     0xef
 #define VECTOR_SPURIOUS 0xff
 
-/* Loads this core's GDT, TSS (exceptions run on world->ist, so that an overflown stack can still be reported) and IDT. */
+/* Loads this core's GDT, TSS (exceptions run on world->ist, so that an overflown stack can still be reported) and IDT.
+ */
 void traps_init(const struct world *world);
 
 /* Installs handler(argument) for a vector. Handlers run with interrupts off, only while the core is in cpu_halt(); they
@@ -23,8 +24,8 @@ void irq_install(uint8_t vector, void (*handler)(void *argument), void *argument
 /* A free vector for a device, or 0 when all are taken. */
 uint8_t irq_allocate(void);
 
-/* Sleeps until an interrupt has been handled. Interrupts are off everywhere else: they are let in here and nowhere else, so no code
- * has to guard against them. If one is pending already, it is handled and the call returns at once. */
+/* Sleeps until an interrupt has been handled. Interrupts are off everywhere else: they are let in here and nowhere
+ * else, so no code has to guard against them. If one is pending already, it is handled and the call returns at once. */
 void cpu_halt(void);
 
 /* Handles what is pending, without sleeping. */

@@ -40,22 +40,25 @@ static void print_ready(void)
     if (!ip6_addr_isinvalid(netif_ip6_addr_state(interface, slot)))
         ip6_text(slot, ip6, sizeof ip6);
     features_format(device->features, features, sizeof features);
-    console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=1 queues=1 features=%s", ip, ip6,
-                  device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5], features);
+    console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=1 queues=1 features=%s", ip,
+                  ip6, device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5],
+                  features);
 }
 
 /* Called by lwIP when an address changes. */
 static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
 {
     (void)args;
-    if (reason & (LWIP_NSC_IPV4_ADDRESS_CHANGED | LWIP_NSC_IPV4_SETTINGS_CHANGED) && !ip4_addr_isany(netif_ip4_addr(netif))) {
+    if (reason & (LWIP_NSC_IPV4_ADDRESS_CHANGED | LWIP_NSC_IPV4_SETTINGS_CHANGED) &&
+        !ip4_addr_isany(netif_ip4_addr(netif))) {
         char ip[IP4ADDR_STRLEN_MAX], gw[IP4ADDR_STRLEN_MAX], mask[IP4ADDR_STRLEN_MAX];
         log_info("net", "ip=%s mask=%s gw=%s", ip4addr_ntoa_r(netif_ip4_addr(netif), ip, sizeof ip),
                  ip4addr_ntoa_r(netif_ip4_netmask(netif), mask, sizeof mask),
                  ip4addr_ntoa_r(netif_ip4_gw(netif), gw, sizeof gw));
         print_ready();
     }
-    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED && ip6_addr_isvalid(netif_ip6_addr_state(netif, args->ipv6_addr_state_changed.addr_index))) {
+    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED &&
+        ip6_addr_isvalid(netif_ip6_addr_state(netif, args->ipv6_addr_state_changed.addr_index))) {
         char ip6[IP6ADDR_STRLEN_MAX];
         log_info("net", "ip6=%s", ip6_text((unsigned)args->ipv6_addr_state_changed.addr_index, ip6, sizeof ip6));
     }
@@ -125,7 +128,8 @@ const ip6_addr_t *net_nd6_gateway(struct netif *netif, const ip6_addr_t *dest)
     (void)netif;
     if (boot == NULL || boot->ip6 != IP_STATIC)
         return NULL;
-    if (in_prefix(dest, &prefix6, boot->ip6_prefix)) /* lwIP takes /64 to be the link; a shorter prefix makes more of it */
+    if (in_prefix(dest, &prefix6,
+                  boot->ip6_prefix)) /* lwIP takes /64 to be the link; a shorter prefix makes more of it */
         return dest;
     return has_gateway6 ? &gateway6 : NULL;
 }

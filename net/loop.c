@@ -11,10 +11,12 @@
 #include "net/loop.h"
 #include "net/netif.h"
 
-#define RECEIVE_BUDGET     64u
-#define SLEEP_MAX_MS       4000u      /* the timer's reach; nothing in lwIP waits longer without looking */
-#define POLL_AUTO_MAX_NS   20000u     /* looking longer than an interrupt and its exits cost never pays */
-#define CONFIG_LOOK_NS     100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom */
+#define RECEIVE_BUDGET   64u
+#define SLEEP_MAX_MS     4000u  /* the timer's reach; nothing in lwIP waits longer without looking */
+#define POLL_AUTO_MAX_NS 20000u /* looking longer than an interrupt and its exits cost never pays */
+#define CONFIG_LOOK_NS                                                                                                 \
+    100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom                      \
+                */
 
 static struct loop_stats stats;
 static uint64_t last_sleep = UINT64_MAX; /* ns; how long the last sleep was */
@@ -24,8 +26,8 @@ const struct loop_stats *net_loop_stats(void)
     return &stats;
 }
 
-/* The one-shot timer is left armed when it will fire early enough: a needless interrupt now and then is cheaper than an access to the
- * APIC at each sleep. */
+/* The one-shot timer is left armed when it will fire early enough: a needless interrupt now and then is cheaper than an
+ * access to the APIC at each sleep. */
 static uint64_t timer_at;
 
 static void arm_timer(uint64_t now, uint64_t wait_ns)
@@ -50,7 +52,8 @@ static bool poll(struct virtnet_pair *pair, uint64_t ns)
     return found;
 }
 
-/* How long to look before sleeping: as the boot line says; "auto" looks for as long as sleeps have been short of late. */
+/* How long to look before sleeping: as the boot line says; "auto" looks for as long as sleeps have been short of late.
+ */
 static uint64_t poll_time(uint32_t poll_us)
 {
     static uint64_t window;

@@ -11,7 +11,8 @@ struct loop_stats {
     uint64_t polled_ns; /* time looking for work before sleeping, in vain or not */
 };
 
-/* Runs until the machine is asked to end (ACPI power button). poll_us: how long to look for work before sleeping; POLL_AUTO adapts. */
+/* Runs until the machine is asked to end (ACPI power button). poll_us: how long to look for work before sleeping;
+ * POLL_AUTO adapts. */
 void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us);
 
 const struct loop_stats *net_loop_stats(void);

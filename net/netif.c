@@ -1,11 +1,12 @@
 /* lwIP's network interface over a virtio-net queue pair.
  *
- * Receive: a frame's buffers become one pbuf chain, without a copy; a buffer goes back to its pool when lwIP frees its pbuf. Only when
- * the pool runs low are frames copied to the heap, so that a slow reader cannot make the guest deaf.
+ * Receive: a frame's buffers become one pbuf chain, without a copy; a buffer goes back to its pool when lwIP frees its
+ * pbuf. Only when the pool runs low are frames copied to the heap, so that a slow reader cannot make the guest deaf.
  *
- * Transmit: short frames are copied into a slot beside the virtio-net header: one descriptor, and the pbuf is free at once. Of longer
- * ones the headers are copied and the rest is sent from where it lies; the pbuf is kept until the device has read it. What the driver
- * changes (the checksum's field) is changed in the copy: lwIP may send its own bytes again. */
+ * Transmit: short frames are copied into a slot beside the virtio-net header: one descriptor, and the pbuf is free at
+ * once. Of longer ones the headers are copied and the rest is sent from where it lies; the pbuf is kept until the
+ * device has read it. What the driver changes (the checksum's field) is changed in the copy: lwIP may send its own
+ * bytes again. */
 #include <string.h>
 #include <linux/if_ether.h>
 #include "drivers/virtio/net.h"
@@ -22,7 +23,7 @@
 #define POOL_LOW      64u   /* free buffers below which received frames are copied */
 #define WAITING_MAX   1024u /* frames that may wait for room in the ring */
 #define RECLAIM_BATCH 64u
-#define HEADERS_MAX   144u  /* Ethernet, IPv4 or IPv6, TCP, with all options */
+#define HEADERS_MAX   144u /* Ethernet, IPv4 or IPv6, TCP, with all options */
 
 struct interface {
     struct virtnet_pair *pair;
@@ -57,7 +58,8 @@ static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t lengt
 {
     struct pbuf_custom *custom = &((struct rx_pbuf *)buffer->owner)->custom;
     custom->custom_free_function = on_pbuf_free;
-    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip, (u16_t)(length - skip));
+    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip,
+                               (u16_t)(length - skip));
 }
 
 /* The frame as a pbuf chain over its own buffers. Length was checked to fit 16 bits. */
@@ -108,8 +110,8 @@ static void input(struct interface *in, const struct virtnet_frame *frame)
         in->stats.rx_no_memory++;
         return;
     }
-    /* lwIP's flags are the interface's, the device's word is the frame's: a packet whose checksum the device has verified, or that never
-     * left the host (its checksum is yet to be filled in), is not checked (5.1.6.4.2). */
+    /* lwIP's flags are the interface's, the device's word is the frame's: a packet whose checksum the device has
+     * verified, or that never left the host (its checksum is yet to be filled in), is not checked (5.1.6.4.2). */
     bool trusted = (frame->flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
     in->netif.chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
     if (in->netif.input(p, &in->netif) != ERR_OK) {
@@ -224,8 +226,8 @@ static void wait_for_room(struct interface *in, struct pbuf *p)
     in->stats.tx_waited++;
 }
 
-/* lwIP's linkoutput. Always ERR_OK: a frame without room waits in order, and what cannot wait is dropped and counted; lwIP's own way
- * with ERR_MEM is slower than a retransmission. */
+/* lwIP's linkoutput. Always ERR_OK: a frame without room waits in order, and what cannot wait is dropped and counted;
+ * lwIP's own way with ERR_MEM is slower than a retransmission. */
 static err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
@@ -304,7 +306,7 @@ static err_t interface_init(struct netif *netif)
     netif->linkoutput = link_output;
     in->checks = NETIF_CHECKSUM_ENABLE_ALL;
     if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
-        in->checks &= (uint16_t)~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
+        in->checks &= (uint16_t) ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
     NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
     return ERR_OK;
 }

@@ -33,7 +33,7 @@ void net_netif_check_link(struct netif *netif);
 
 const struct netif_stats *net_netif_stats(const struct netif *netif);
 
-/* udp_sendto() for applications. Where the device makes UDP checksums, lwIP leaves them out; but a datagram that goes out in fragments
- * needs its own, which this sees to. */
+/* udp_sendto() for applications. Where the device makes UDP checksums, lwIP leaves them out; but a datagram that goes
+ * out in fragments needs its own, which this sees to. */
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port);
 #endif

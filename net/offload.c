@@ -2,8 +2,8 @@
 #include <linux/if_ether.h>
 #include "net/offload.h"
 
-#define PROTO_TCP 6
-#define PROTO_UDP 17
+#define PROTO_TCP       6
+#define PROTO_UDP       17
 #define TCP_CHECKSUM_AT 16
 #define UDP_CHECKSUM_AT 6
 
@@ -14,7 +14,8 @@ static uint16_t get16(const uint8_t *p)
     return v;
 }
 
-/* One's complement sum of `n` bytes (a multiple of 4) in memory order, not folded: it is the same in either byte order (RFC 1071). */
+/* One's complement sum of `n` bytes (a multiple of 4) in memory order, not folded: it is the same in either byte order
+ * (RFC 1071). */
 static uint64_t sum32(const uint8_t *p, unsigned n)
 {
     uint64_t sum = 0;
@@ -49,7 +50,8 @@ static int find_transport(const uint8_t *frame, uint32_t n, struct transport *t)
         uint32_t header = (ip[0] & 15u) * 4;
         if ((__builtin_bswap16(get16(ip + 6)) & 0x3fff) != 0) /* a fragment has only part of what the checksum covers */
             return 0;
-        *t = (struct transport){ ETH_HLEN + header, __builtin_bswap16(get16(ip + 2)) - header, ip[9], sum32(ip + 12, 8) };
+        *t = (struct transport){ ETH_HLEN + header, __builtin_bswap16(get16(ip + 2)) - header, ip[9],
+                                 sum32(ip + 12, 8) };
     } else if (type == ETH_P_IPV6 && n >= ETH_HLEN + 40u) {
         *t = (struct transport){ ETH_HLEN + 40, __builtin_bswap16(get16(ip + 4)), ip[6], sum32(ip + 8, 32) };
     } else {

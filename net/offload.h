@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <linux/virtio_net.h>
 
-/* If the frame (its first `n` bytes at `frame`, Ethernet header first) is TCP or UDP and no fragment, asks the device for the checksum:
- * NEEDS_CSUM with start and offset in *header, and the sum of the pseudo-header in the checksum's place (virtio 1.3, 5.1.6.2). A frame
- * whose checksum field is filled in already is left alone, so that what must not be offloaded can be finished in software. Returns true if
- * it asked. */
+/* If the frame (its first `n` bytes at `frame`, Ethernet header first) is TCP or UDP and no fragment, asks the device
+ * for the checksum: NEEDS_CSUM with start and offset in *header, and the sum of the pseudo-header in the checksum's
+ * place (virtio 1.3, 5.1.6.2). A frame whose checksum field is filled in already is left alone, so that what must not
+ * be offloaded can be finished in software. Returns true if it asked. */
 int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t n);
 #endif

@@ -28,7 +28,8 @@ bool virtio_start(struct virtio_transport *t, struct virtio_error *error)
     uint64_t deadline = clock_ns() + RESET_DEADLINE_NS;
     for (uint8_t status; (status = t->ops->status(t)) != 0;)
         if (clock_ns() > deadline) {
-            snprintf(error->text, sizeof error->text, "reset: device_status is 0x%x a second after 0 was written", status);
+            snprintf(error->text, sizeof error->text, "reset: device_status is 0x%x a second after 0 was written",
+                     status);
             return false;
         }
     add_status(t, VIRTIO_CONFIG_S_ACKNOWLEDGE);
@@ -41,8 +42,8 @@ static bool refuse_missing(struct virtio_transport *t, uint64_t offered, uint64_
 {
     char names[96];
     features_format(missing, names, sizeof names);
-    return virtio_fail(t, error, "features=+%s cannot be had: device_feature is 0x%llx, and this driver may lack it", names,
-                       (unsigned long long)offered);
+    return virtio_fail(t, error, "features=+%s cannot be had: device_feature is 0x%llx, and this driver may lack it",
+                       names, (unsigned long long)offered);
 }
 
 bool virtio_negotiate(struct virtio_transport *t, const struct feature_request *request, struct feature_choice *choice,
@@ -67,7 +68,8 @@ bool virtio_negotiate(struct virtio_transport *t, const struct feature_request *
     add_status(t, VIRTIO_CONFIG_S_FEATURES_OK);
     uint8_t status = t->ops->status(t);
     if (!(status & VIRTIO_CONFIG_S_FEATURES_OK))
-        return virtio_fail(t, error, "device_status is 0x%x after FEATURES_OK: the device refuses driver_feature 0x%llx", status,
+        return virtio_fail(t, error,
+                           "device_status is 0x%x after FEATURES_OK: the device refuses driver_feature 0x%llx", status,
                            (unsigned long long)choice->acknowledged);
     return true;
 }

@@ -14,8 +14,8 @@ struct virtio_error {
 /* Steps 1 to 3: resets the device and waits (at most a second) for status 0; sets ACKNOWLEDGE and DRIVER. */
 bool virtio_start(struct virtio_transport *t, struct virtio_error *error);
 
-/* Steps 4 to 6: reads what is offered, chooses (features_choose), writes the choice, sets FEATURES_OK and checks that it stands.
- * A modern transport insists on VERSION_1. On false the device's status has FAILED set. */
+/* Steps 4 to 6: reads what is offered, chooses (features_choose), writes the choice, sets FEATURES_OK and checks that
+ * it stands. A modern transport insists on VERSION_1. On false the device's status has FAILED set. */
 bool virtio_negotiate(struct virtio_transport *t, const struct feature_request *request, struct feature_choice *choice,
                       struct virtio_error *error);
 

@@ -23,10 +23,10 @@
 /* One row of the table. */
 struct feature {
     uint8_t bit;
-    bool implemented;     /* this driver acknowledges it when offered */
-    const char *name;     /* the specification's, lower case, without prefix */
-    uint64_t needs_all;   /* it may be acknowledged only with all of these, */
-    uint64_t needs_any;   /* and with at least one of these (0: no such rule) */
+    bool implemented;   /* this driver acknowledges it when offered */
+    const char *name;   /* the specification's, lower case, without prefix */
+    uint64_t needs_all; /* it may be acknowledged only with all of these, */
+    uint64_t needs_any; /* and with at least one of these (0: no such rule) */
 };
 
 /* What the user asked for (boot line features=+a,-b). */
@@ -38,8 +38,8 @@ struct feature_request {
 /* Outcome of features_choose(). */
 struct feature_choice {
     uint64_t acknowledged;
-    uint64_t missing;    /* required, but not to be had: the caller refuses to run */
-    uint64_t orphans;    /* offered by the device without what they depend on (a fault of the device): left alone */
+    uint64_t missing; /* required, but not to be had: the caller refuses to run */
+    uint64_t orphans; /* offered by the device without what they depend on (a fault of the device): left alone */
 };
 
 /* The table; *count rows. */
@@ -51,11 +51,11 @@ const struct feature *feature_by_name(const char *name, size_t len);
 /* The largest part of `set` in which each bit has what it depends on. Unknown bits depend on nothing. (5.1.3.1) */
 uint64_t features_closed(uint64_t set);
 
-/* Chooses among `offered` (64 bits of device_feature). VIRTIO_F_VERSION_1 is part of `offered` for a modern device. Never fails;
- * what cannot be satisfied is in the outcome. (3.1.1, 5.1.3.1) */
+/* Chooses among `offered` (64 bits of device_feature). VIRTIO_F_VERSION_1 is part of `offered` for a modern device.
+ * Never fails; what cannot be satisfied is in the outcome. (3.1.1, 5.1.3.1) */
 struct feature_choice features_choose(uint64_t offered, const struct feature_request *request);
 
-/* Writes the names of the bits in `set`, comma-separated, table order, unknown bits as bitN, into buf (size bytes, always
- * terminated). An empty set gives "none". Returns the length it would have had, like snprintf. */
+/* Writes the names of the bits in `set`, comma-separated, table order, unknown bits as bitN, into buf (size bytes,
+ * always terminated). An empty set gives "none". Returns the length it would have had, like snprintf. */
 size_t features_format(uint64_t set, char *buf, size_t size);
 #endif

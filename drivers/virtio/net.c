@@ -72,7 +72,8 @@ struct vectors {
     uint16_t config, rx, tx;
 };
 
-/* As many interrupts as the device has vectors for: three, queues apart from configuration, one for all, or the pin's. */
+/* As many interrupts as the device has vectors for: three, queues apart from configuration, one for all, or the pin's.
+ */
 static struct vectors setup_interrupts(struct virtnet *net)
 {
     static const struct vectors none = { VIRTIO_NO_VECTOR, VIRTIO_NO_VECTOR, VIRTIO_NO_VECTOR };
@@ -98,7 +99,8 @@ static struct vectors setup_interrupts(struct virtnet *net)
     net->interrupts = "intx";
     pci_command(&net->pci, 0, PCI_COMMAND_INTX_DISABLE);
     if (net->pci.irq_pin == 0 || net->pci.irq_line > 15) {
-        log_warn("virtio", "no MSI-X, and interrupt_line is %u: without interrupts, the queues are polled", net->pci.irq_line);
+        log_warn("virtio", "no MSI-X, and interrupt_line is %u: without interrupts, the queues are polled",
+                 net->pci.irq_line);
         net->interrupts = "none";
         return none;
     }
@@ -119,7 +121,8 @@ static void read_mtu(struct virtnet *net, struct feature_request *request)
         return;
     if (!net->transport.ops->config_read(&net->transport, offsetof(struct virtio_net_config, mtu), &mtu, 2) ||
         mtu < VIRTNET_MTU_MIN) {
-        log_warn("virtio", "config mtu is %u, valid is %u to 65535: refused, %u is used", mtu, VIRTNET_MTU_MIN, net->mtu);
+        log_warn("virtio", "config mtu is %u, valid is %u to 65535: refused, %u is used", mtu, VIRTNET_MTU_MIN,
+                 net->mtu);
         request->off |= FEATURE_BIT(VIRTIO_NET_F_MTU);
         return;
     }
@@ -166,11 +169,12 @@ static bool enable_queue(struct virtnet *net, const struct virtqueue *vq, uint16
     const char *wrong = net->transport.ops->queue_enable(&net->transport, vq, vector);
     if (wrong == NULL)
         return true;
-    return virtio_fail(&net->transport, error, "queue %u (size %u, vector 0x%x): %s", vq->index, vq->size, vector, wrong);
+    return virtio_fail(&net->transport, error, "queue %u (size %u, vector 0x%x): %s", vq->index, vq->size, vector,
+                       wrong);
 }
 
-bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request, uint16_t ring_max,
-                  struct virtio_error *error)
+bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
+                  uint16_t ring_max, struct virtio_error *error)
 {
     struct feature_request asked = *request;
     struct feature_choice choice;

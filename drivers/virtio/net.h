@@ -1,7 +1,8 @@
-/* The virtio network device (virtio 1.3, 5.1): headers, receive buffers, transmit slots, link status. Knows no lwIP: the netif glue
- * (net/netif.c) sits on top.
+/* The virtio network device (virtio 1.3, 5.1): headers, receive buffers, transmit slots, link status. Knows no lwIP:
+ * the netif glue (net/netif.c) sits on top.
  *
- * One queue pair belongs to one core, with everything it needs: its two virtqueues, its receive buffers, its transmit slots. */
+ * One queue pair belongs to one core, with everything it needs: its two virtqueues, its receive buffers, its transmit
+ * slots. */
 #ifndef RINGSIDE_VIRTIO_NET_H
 #define RINGSIDE_VIRTIO_NET_H
 #include <stdbool.h>
@@ -10,17 +11,17 @@
 #include "drivers/virtio/device.h"
 #include "kernel/pci_host.h"
 
-#define VIRTNET_HEADER       12    /* bytes of the header of a VERSION_1 device (5.1.6) */
-#define VIRTNET_MTU_MIN      68    /* RFC 791: no IPv4 below */
+#define VIRTNET_HEADER       12 /* bytes of the header of a VERSION_1 device (5.1.6) */
+#define VIRTNET_MTU_MIN      68 /* RFC 791: no IPv4 below */
 #define VIRTNET_MTU_DEFAULT  1500
-#define VIRTNET_FRAME_PIECES 35    /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
-#define VIRTNET_TX_PIECES    20    /* pieces of a frame to send; longer chains are copied together by the caller */
-#define VIRTNET_INLINE       288   /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
+#define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
+#define VIRTNET_TX_PIECES    20  /* pieces of a frame to send; longer chains are copied together by the caller */
+#define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
 
 /* A receive buffer. The device writes into data[]; the glue keeps its own state of the buffer in owner[]. */
 struct rx_buffer {
     struct rx_pool *pool;
-    struct rx_buffer *next; /* while free */
+    struct rx_buffer *next;         /* while free */
     _Alignas(16) uint8_t owner[48]; /* with the two pointers: one cache line */
     _Alignas(16) uint8_t data[];
 };
@@ -49,10 +50,10 @@ struct tx_slot {
 
 struct virtnet_rx_stats {
     uint64_t packets, bytes;
-    uint64_t no_buffer;     /* refills cut short because the pool was empty */
-    uint64_t short_frame;   /* dropped: shorter than header and Ethernet header */
-    uint64_t num_buffers;   /* dropped: num_buffers is 0, too large, or its buffers are missing */
-    uint64_t bad_header;    /* dropped: flags not negotiated, or checksum offsets outside the frame */
+    uint64_t no_buffer;   /* refills cut short because the pool was empty */
+    uint64_t short_frame; /* dropped: shorter than header and Ethernet header */
+    uint64_t num_buffers; /* dropped: num_buffers is 0, too large, or its buffers are missing */
+    uint64_t bad_header;  /* dropped: flags not negotiated, or checksum offsets outside the frame */
     uint64_t interrupts;
 };
 
@@ -81,15 +82,15 @@ struct virtnet {
     struct feature_request request;
     volatile bool config_changed; /* set by the interrupt; cleared by virtnet_link_up()'s caller */
     volatile uint64_t config_interrupts;
-    bool vector_shared;           /* configuration and queues share an interrupt: any may mean either */
-    const char *interrupts;       /* "msix/3", ... "intx", for the console */
+    bool vector_shared;     /* configuration and queues share an interrupt: any may mean either */
+    const char *interrupts; /* "msix/3", ... "intx", for the console */
     struct virtnet_pair pair;
 };
 
-/* Finds the structures of `pci`, resets the device, negotiates, sets up and fills the queues, and lets the device go. On false *error
- * says what is wrong, with register and value. */
-bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request, uint16_t ring_max,
-                  struct virtio_error *error);
+/* Finds the structures of `pci`, resets the device, negotiates, sets up and fills the queues, and lets the device go.
+ * On false *error says what is wrong, with register and value. */
+bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
+                  uint16_t ring_max, struct virtio_error *error);
 
 static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
 {
@@ -99,14 +100,15 @@ static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
 /* Link state as the device says it; up when the device has no VIRTIO_NET_F_STATUS (5.1.4). */
 bool virtnet_link_up(struct virtnet *net);
 
-/* Takes the next frame. Returns false when there is none; frames that fail a check are dropped and counted on the way. The frame's
- * buffers are the caller's until virtnet_release(). (5.1.6.4) */
+/* Takes the next frame. Returns false when there is none; frames that fail a check are dropped and counted on the way.
+ * The frame's buffers are the caller's until virtnet_release(). (5.1.6.4) */
 bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame);
 
 /* Gives a buffer back to its pool. */
 void virtnet_release(struct rx_buffer *buffer);
 
-/* Posts free buffers until the ring is full or the pool is empty; the device sees them with the next virtnet_flush(). */
+/* Posts free buffers until the ring is full or the pool is empty; the device sees them with the next virtnet_flush().
+ */
 void virtnet_refill(struct virtnet_pair *pair);
 
 /* A slot to build a frame in, with its header cleared; NULL: all are in use (the ring is full). */
@@ -118,19 +120,21 @@ static inline struct virtio_net_hdr_v1 *virtnet_header(struct tx_slot *slot)
     return (struct virtio_net_hdr_v1 *)slot->data;
 }
 
-/* Queues the frame: `inline_bytes` of the slot (the header counted in), then `count` pieces. slot->token is handed to done() of
- * virtnet_reclaim() when the device has it no longer. False: no room (the slot is free again, nothing was queued). (5.1.6.2) */
-bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes, const struct virtq_buf *pieces,
-                  uint16_t count);
+/* Queues the frame: `inline_bytes` of the slot (the header counted in), then `count` pieces. slot->token is handed to
+ * done() of virtnet_reclaim() when the device has it no longer. False: no room (the slot is free again, nothing was
+ * queued). (5.1.6.2) */
+bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes,
+                  const struct virtq_buf *pieces, uint16_t count);
 
-/* Takes back at most `budget` frames that the device has sent; calls done(token) for each that has one. Returns how many. */
+/* Takes back at most `budget` frames that the device has sent; calls done(token) for each that has one. Returns how
+ * many. */
 unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done)(void *token));
 
 /* Makes all that was queued visible; at most one doorbell per queue. */
 void virtnet_flush(struct virtnet_pair *pair);
 
-/* Before sleeping: asks for interrupts; for transmit only if `want_tx` (something waits for room). True: nothing arrived meanwhile, it is
- * safe to sleep. After waking: virtnet_awake(). */
+/* Before sleeping: asks for interrupts; for transmit only if `want_tx` (something waits for room). True: nothing
+ * arrived meanwhile, it is safe to sleep. After waking: virtnet_awake(). */
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
 

@@ -3,6 +3,7 @@
 #define RINGSIDE_VIRTIO_NET_PRIVATE_H
 #include "drivers/virtio/net.h"
 
-/* Makes pair `number`'s virtqueues (receive queue 2 * number, transmit queue 2 * number + 1; 5.1.2), buffers and slots. */
+/* Makes pair `number`'s virtqueues (receive queue 2 * number, transmit queue 2 * number + 1; 5.1.2), buffers and slots.
+ */
 bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio_error *error);
 #endif

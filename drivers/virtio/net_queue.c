@@ -7,10 +7,10 @@
 #include "kernel/console.h"
 #include "kernel/memory.h"
 
-#define RX_BUFFER      2048u /* bytes of a receive buffer, struct and all */
-#define RX_SPARE_MAX   512u  /* buffers beyond the ring's, for what the stack holds */
-#define VLAN_TAG       4u
-#define RX_DATA_MIN    (VIRTNET_HEADER + ETH_HLEN + VLAN_TAG)
+#define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
+#define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
+#define VLAN_TAG     4u
+#define RX_DATA_MIN  (VIRTNET_HEADER + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
 
@@ -25,7 +25,8 @@ static uint16_t choose_size(const struct virtnet *net, uint16_t queue)
     return size;
 }
 
-static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index, uint16_t indirect, struct virtio_error *error)
+static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index, uint16_t indirect,
+                       struct virtio_error *error)
 {
     uint16_t size = choose_size(net, index);
     if (size < 2)
@@ -40,7 +41,8 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     return true;
 }
 
-/* Buffers of one size: 2 KiB in all; larger where a whole frame must fit into one (no mergeable buffers, large MTU: 5.1.6.3.1). */
+/* Buffers of one size: 2 KiB in all; larger where a whole frame must fit into one (no mergeable buffers, large
+ * MTU: 5.1.6.3.1). */
 static bool make_pool(struct virtnet_pair *pair)
 {
     uint32_t data = RX_BUFFER - (uint32_t)sizeof(struct rx_buffer), frame = RX_DATA_MIN + pair->net->mtu;
@@ -118,7 +120,8 @@ static void drop(const struct virtnet_frame *frame)
         virtnet_release(frame->buffer[i]);
 }
 
-/* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now or never. */
+/* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now
+ * or never. */
 static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
     bool fits = count <= VIRTNET_FRAME_PIECES;
@@ -209,8 +212,8 @@ static void release_slot(struct virtnet_pair *pair, struct tx_slot *slot)
     pair->free_slot = slot;
 }
 
-bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes, const struct virtq_buf *pieces,
-                  uint16_t count)
+bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes,
+                  const struct virtq_buf *pieces, uint16_t count)
 {
     struct virtq_buf all[VIRTNET_TX_PIECES + 1];
     uint32_t bytes = inline_bytes - VIRTNET_HEADER;
@@ -274,7 +277,8 @@ static void report_fault(const struct virtqueue *vq, bool *reported)
         return;
     *reported = true;
     log_error("virtio", "queue %u: the device wrote %s %u, valid is up to %u%s", vq->index, what[vq->fault.kind],
-              vq->fault.value, vq->fault.limit, vq->broken ? ": the queue is broken" : ": skipped, and counted from now on");
+              vq->fault.value, vq->fault.limit,
+              vq->broken ? ": the queue is broken" : ": skipped, and counted from now on");
 }
 
 void virtnet_report_faults(struct virtnet_pair *pair)

@@ -7,9 +7,9 @@
 #include "kernel/pci_host.h"
 #include "kernel/x86.h"
 
-#define COMMON(t, field)    ((t)->common + offsetof(struct virtio_pci_common_cfg, field))
-#define GENERATION_TRIES    1000
-#define MAX_CAPABILITIES    48
+#define COMMON(t, field) ((t)->common + offsetof(struct virtio_pci_common_cfg, field))
+#define GENERATION_TRIES 1000
+#define MAX_CAPABILITIES 48
 
 static uint8_t modern_status(struct virtio_transport *t)
 {
@@ -90,8 +90,8 @@ static bool modern_config_read(struct virtio_transport *t, uint32_t offset, void
         return false;
     for (unsigned tries = 0; tries < GENERATION_TRIES; tries++) {
         uint8_t before = mmio_read8(COMMON(t, config_generation));
-        /* Fields are read by their own width where aligned (4.1.3.1): bytes are right for the MAC, 16 bits for the rest of what
-         * this driver reads. */
+        /* Fields are read by their own width where aligned (4.1.3.1): bytes are right for the MAC, 16 bits for the rest
+         * of what this driver reads. */
         if (n == 2)
             memcpy(to, &(uint16_t){ mmio_read16(t->config + offset) }, 2);
         else
@@ -124,8 +124,8 @@ static const struct virtio_transport_ops modern_ops = {
     .isr = modern_isr,
 };
 
-/* Maps the structure that the capability at `at` describes: *length bytes. NULL if it cannot be used: no memory BAR there, or it
- * does not lie within it, or is shorter than `least`. */
+/* Maps the structure that the capability at `at` describes: *length bytes. NULL if it cannot be used: no memory BAR
+ * there, or it does not lie within it, or is shorter than `least`. */
 static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t *length)
 {
     uint8_t bar = (uint8_t)pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, bar)), 1);

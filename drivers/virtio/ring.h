@@ -1,11 +1,12 @@
 /* A virtqueue: the ring of buffers that driver and device pass to each other (virtio 1.3, 2.6 and 2.7).
  *
- * This layer knows no network and no PCI, and compiles on the host. The split layout is split.c; every layout fills in the same
- * operation table. Bus address = address: the buffers' and the ring's memory is identity-mapped (on the host, a fake device reads
- * the same pointers).
+ * This layer knows no network and no PCI, and compiles on the host. The split layout is split.c; every layout fills in
+ * the same operation table. Bus address = address: the buffers' and the ring's memory is identity-mapped (on the host,
+ * a fake device reads the same pointers).
  *
- * Indices are free-running 16-bit counters, masked only where memory is accessed. Whatever the device wrote is read once, checked,
- * then used; what fails a check is counted in `stats` and the first such finding is kept in `fault` for the owner to report. */
+ * Indices are free-running 16-bit counters, masked only where memory is accessed. Whatever the device wrote is read
+ * once, checked, then used; what fails a check is counted in `stats` and the first such finding is kept in `fault` for
+ * the owner to report. */
 #ifndef RINGSIDE_VIRTIO_RING_H
 #define RINGSIDE_VIRTIO_RING_H
 #include <stdbool.h>
@@ -54,8 +55,8 @@ struct virtq_stats {
     uint64_t bad_used;         /* used entries that failed a check */
 };
 
-/* State of one descriptor, kept in the driver's own memory: the device can write the descriptor table, so nothing is read back
- * from it. */
+/* State of one descriptor, kept in the driver's own memory: the device can write the descriptor table, so nothing is
+ * read back from it. */
 struct virtq_desc_state {
     void *token;       /* of a chain's head that is with the device; NULL: not a head in flight */
     uint32_t writable; /* bytes of the chain that the device may write */
@@ -102,18 +103,19 @@ struct virtqueue {
 
 /* What virtqueue_init() needs to know. */
 struct virtqueue_config {
-    uint16_t index;        /* queue index on the device */
-    uint16_t size;         /* descriptors: a power of two, 1..VIRTQUEUE_MAX_SIZE */
-    bool event_idx;        /* VIRTIO_F_EVENT_IDX was negotiated */
-    uint16_t indirect_max; /* VIRTIO_F_INDIRECT_DESC was negotiated: most pieces in an indirect table; 0: none are used */
+    uint16_t index; /* queue index on the device */
+    uint16_t size;  /* descriptors: a power of two, 1..VIRTQUEUE_MAX_SIZE */
+    bool event_idx; /* VIRTIO_F_EVENT_IDX was negotiated */
+    /* VIRTIO_F_INDIRECT_DESC was negotiated: the most pieces in an indirect table; 0: none are used */
+    uint16_t indirect_max;
 };
 
-/* Bytes of memory that virtqueue_init() wants for a split queue of `size` descriptors (its three areas, the state and the
- * indirect tables). */
+/* Bytes of memory that virtqueue_init() wants for a split queue of `size` descriptors (its three areas, the state and
+ * the indirect tables). */
 size_t virtqueue_split_bytes(uint16_t size, uint16_t indirect_max);
 
-/* Sets up a split virtqueue in `mem` (virtqueue_split_bytes() long, 4096-byte aligned; cleared here). Callbacks start disabled.
- * Returns VIRTQ_OK, or VIRTQ_INVALID when size is no power of two or out of range. (2.7) */
+/* Sets up a split virtqueue in `mem` (virtqueue_split_bytes() long, 4096-byte aligned; cleared here). Callbacks start
+ * disabled. Returns VIRTQ_OK, or VIRTQ_INVALID when size is no power of two or out of range. (2.7) */
 int virtqueue_split_init(struct virtqueue *vq, const struct virtqueue_config *config, void *mem);
 
 /* Free descriptors: a buffer that needs at most this many can be added now. */
@@ -134,24 +136,25 @@ static inline uint16_t virtqueue_max_pieces(const struct virtqueue *vq)
     return vq->size;
 }
 
-/* Queues a buffer of `out` pieces that the device reads, followed by `in` pieces that it writes. The device sees it with the next
- * virtqueue_publish(). `token` (not NULL) comes back from virtqueue_pop(). Returns VIRTQ_OK, VIRTQ_FULL, VIRTQ_TOO_LONG,
- * VIRTQ_BROKEN or VIRTQ_INVALID; unless VIRTQ_OK nothing has changed. (2.7.13) */
-static inline int virtqueue_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in, void *token)
+/* Queues a buffer of `out` pieces that the device reads, followed by `in` pieces that it writes. The device sees it
+ * with the next virtqueue_publish(). `token` (not NULL) comes back from virtqueue_pop(). Returns VIRTQ_OK, VIRTQ_FULL,
+ * VIRTQ_TOO_LONG, VIRTQ_BROKEN or VIRTQ_INVALID; unless VIRTQ_OK nothing has changed. (2.7.13) */
+static inline int virtqueue_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in,
+                                void *token)
 {
     return vq->ops->add(vq, bufs, out, in, token);
 }
 
-/* Makes all that was added visible to the device. Returns true if the device wants to be notified of it: the one place where that
- * is decided. (2.7.13.3, 2.7.13.4.1, 2.7.10) */
+/* Makes all that was added visible to the device. Returns true if the device wants to be notified of it: the one place
+ * where that is decided. (2.7.13.3, 2.7.13.4.1, 2.7.10) */
 static inline bool virtqueue_publish(struct virtqueue *vq)
 {
     return vq->ops->publish(vq);
 }
 
-/* Takes the next buffer the device has returned: its token, and in *len the bytes the device wrote. NULL: none (or the queue is
- * broken). A used entry with an unknown id is skipped and counted; one whose length exceeds what the device may have written is
- * counted and returned with *len = 0, so that the buffer is not lost. (2.7.14) */
+/* Takes the next buffer the device has returned: its token, and in *len the bytes the device wrote. NULL: none (or the
+ * queue is broken). A used entry with an unknown id is skipped and counted; one whose length exceeds what the device
+ * may have written is counted and returned with *len = 0, so that the buffer is not lost. (2.7.14) */
 static inline void *virtqueue_pop(struct virtqueue *vq, uint32_t *len)
 {
     return vq->ops->pop(vq, len);
@@ -169,21 +172,22 @@ static inline void virtqueue_disable_callbacks(struct virtqueue *vq)
     vq->ops->disable_callbacks(vq);
 }
 
-/* Asks for an interrupt at the next returned buffer. Returns true if it is safe to sleep: nothing has been returned meanwhile.
- * False: there is something to pop, look again. (2.7.7) */
+/* Asks for an interrupt at the next returned buffer. Returns true if it is safe to sleep: nothing has been returned
+ * meanwhile. False: there is something to pop, look again. (2.7.7) */
 static inline bool virtqueue_enable_callbacks(struct virtqueue *vq)
 {
     return vq->ops->enable_callbacks(vq);
 }
 
-/* The same, but the interrupt may wait until 3/4 of what is outstanding has been returned. Without VIRTIO_F_EVENT_IDX it is the
- * same as virtqueue_enable_callbacks(). Returns false if that much has been returned already. (2.7.7.1) */
+/* The same, but the interrupt may wait until 3/4 of what is outstanding has been returned. Without VIRTIO_F_EVENT_IDX
+ * it is the same as virtqueue_enable_callbacks(). Returns false if that much has been returned already. (2.7.7.1) */
 static inline bool virtqueue_enable_callbacks_late(struct virtqueue *vq)
 {
     return vq->ops->enable_callbacks_late(vq);
 }
 
-/* After a reset of the device or the queue: takes back one buffer that the device never returned; NULL when there is none left. */
+/* After a reset of the device or the queue: takes back one buffer that the device never returned; NULL when there is
+ * none left. */
 static inline void *virtqueue_detach(struct virtqueue *vq)
 {
     return vq->ops->detach(vq);

@@ -18,8 +18,8 @@ static const uint16_t *avail_event(const struct virtqueue *vq)
     return (const uint16_t *)&vq->used->ring[vq->size];
 }
 
-/* The areas in one allocation, each at its alignment (2.7: 16, 2, 4), the used ring on its own cache line so that the two sides'
- * stores do not share one. */
+/* The areas in one allocation, each at its alignment (2.7: 16, 2, 4), the used ring on its own cache line so that the
+ * two sides' stores do not share one. */
 struct layout {
     size_t avail, used, state, indirect, end;
 };
@@ -60,7 +60,8 @@ static uint32_t fill_indirect(struct vring_desc *table, const struct virtq_buf *
     return writable;
 }
 
-/* Writes the pieces into a chain of descriptors from the free list; returns the bytes that the device may write. (2.7.5) */
+/* Writes the pieces into a chain of descriptors from the free list; returns the bytes that the device may write.
+ * (2.7.5) */
 static uint32_t fill_chain(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in)
 {
     uint32_t writable = 0;
@@ -115,8 +116,9 @@ static int split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_
     return VIRTQ_OK;
 }
 
-/* The kick decision. `old` to `now` are the entries made visible by this publish; with the event index the device wants to be told
- * if its avail_event lies among them (2.7.10), without it unless it set VRING_USED_F_NO_NOTIFY (2.7.10.1). */
+/* The kick decision. `old` to `now` are the entries made visible by this publish; with the event index the device wants
+ * to be told if its avail_event lies among them (2.7.10), without it unless it set VRING_USED_F_NO_NOTIFY (2.7.10.1).
+ */
 static bool split_wants_kick(const struct virtqueue *vq, uint16_t old, uint16_t now)
 {
     if (!vq->event_idx)
@@ -132,14 +134,14 @@ static bool split_publish(struct virtqueue *vq)
     uint16_t old = vq->published, now = vq->avail_idx;
     if (old == now || vq->broken)
         return false;
-    /* Race: the device may read avail->idx at once. The ring entries and descriptors must be visible before the index that covers
-     * them (2.7.13.3.1). */
+    /* Race: the device may read avail->idx at once. The ring entries and descriptors must be visible before the index
+     * that covers them (2.7.13.3.1). */
     atomic_thread_fence(memory_order_release);
     WRITE_ONCE(vq->avail->idx, now);
     vq->published = now;
-    /* Race: the device stores "notify me" (avail_event or flags) and then looks at avail->idx once more before it sleeps; we store
-     * avail->idx and then look at "notify me". Without a full fence our load may be done before our store is visible: each side
-     * would see the other's old value, the device sleeps and is not told (2.7.13.4.1). */
+    /* Race: the device stores "notify me" (avail_event or flags) and then looks at avail->idx once more before it
+     * sleeps; we store avail->idx and then look at "notify me". Without a full fence our load may be done before our
+     * store is visible: each side would see the other's old value, the device sleeps and is not told (2.7.13.4.1). */
     atomic_thread_fence(memory_order_seq_cst);
     bool kick = split_wants_kick(vq, old, now);
     vq->stats.kicks += kick;
@@ -176,12 +178,13 @@ static void *split_pop(struct virtqueue *vq, uint32_t *len)
         if (ahead == 0)
             return NULL;
         if (ahead > vq->in_flight) {
-            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead), (uint16_t)(vq->last_used + vq->in_flight));
+            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead),
+                        (uint16_t)(vq->last_used + vq->in_flight));
             vq->broken = true;
             return NULL;
         }
-        /* Race: the device writes the entry (and the buffer), then used->idx. Our loads of the entry must not be done before our
-         * load of the index that covers it (2.7.14). */
+        /* Race: the device writes the entry (and the buffer), then used->idx. Our loads of the entry must not be done
+         * before our load of the index that covers it (2.7.14). */
         atomic_thread_fence(memory_order_acquire);
         const struct vring_used_elem *entry = &vq->used->ring[vq->last_used & vq->mask];
         uint32_t id = READ_ONCE(entry->id), written = READ_ONCE(entry->len);
@@ -215,8 +218,8 @@ static void split_disable_callbacks(struct virtqueue *vq)
         return;
     vq->callbacks = false;
     if (vq->event_idx)
-        /* flags must stay 0 (2.7.7.1): an event index that the device has passed already asks for nothing (it comes round once in
-         * 65,536 entries: one needless interrupt). */
+        /* flags must stay 0 (2.7.7.1): an event index that the device has passed already asks for nothing (it comes
+         * round once in 65,536 entries: one needless interrupt). */
         WRITE_ONCE(*used_event(vq), (uint16_t)(vq->last_used - 1));
     else
         WRITE_ONCE(vq->avail->flags, VRING_AVAIL_F_NO_INTERRUPT);
@@ -231,8 +234,9 @@ static bool split_arm(struct virtqueue *vq, uint16_t event)
         WRITE_ONCE(*used_event(vq), event);
     else
         WRITE_ONCE(vq->avail->flags, 0);
-    /* Race: the device adds a used entry and looks whether we want an interrupt; we ask for one and look for entries. With no full
-     * fence both may look before the other's store is visible: the entry lies there and no interrupt comes (2.7.7). */
+    /* Race: the device adds a used entry and looks whether we want an interrupt; we ask for one and look for entries.
+     * With no full fence both may look before the other's store is visible: the entry lies there and no interrupt comes
+     * (2.7.7). */
     atomic_thread_fence(memory_order_seq_cst);
     uint16_t returned = (uint16_t)(READ_ONCE(vq->used->idx) - vq->last_used);
     return returned <= (uint16_t)(event - vq->last_used);

@@ -1,4 +1,5 @@
-/* How a virtio device's registers are reached: one operation table per transport. Knows no rings beyond their addresses. */
+/* How a virtio device's registers are reached: one operation table per transport. Knows no rings beyond their
+ * addresses. */
 #ifndef RINGSIDE_VIRTIO_TRANSPORT_H
 #define RINGSIDE_VIRTIO_TRANSPORT_H
 #include <stdbool.h>
@@ -6,8 +7,8 @@
 #include "drivers/virtio/ring.h"
 #include "kernel/pci.h"
 
-#define VIRTIO_NO_VECTOR   0xffff /* VIRTIO_MSI_NO_VECTOR */
-#define VIRTIO_MAX_QUEUES  3      /* one queue pair and the control queue */
+#define VIRTIO_NO_VECTOR  0xffff /* VIRTIO_MSI_NO_VECTOR */
+#define VIRTIO_MAX_QUEUES 3      /* one queue pair and the control queue */
 
 struct virtio_transport;
 
@@ -23,17 +24,18 @@ struct virtio_transport_ops {
     uint16_t (*queue_size)(struct virtio_transport *t, uint16_t queue);
     /* True if a smaller size than the largest can be chosen (legacy devices' rings have a fixed size). */
     bool queue_size_free;
-    /* Tells the device where the queue lies, its size and its interrupt vector (VIRTIO_NO_VECTOR: none), reads size and vector back and
-     * enables it. NULL, or what the device refused. (4.1.5.1.3) */
+    /* Tells the device where the queue lies, its size and its interrupt vector (VIRTIO_NO_VECTOR: none), reads size and
+     * vector back and enables it. NULL, or what the device refused. (4.1.5.1.3) */
     const char *(*queue_enable)(struct virtio_transport *t, const struct virtqueue *vq, uint16_t vector);
     /* Tells the device that there is something new in the queue (2.9). */
     void (*notify)(struct virtio_transport *t, uint16_t queue);
     /* Sets the interrupt vector of configuration changes; false if the device refused it. */
     bool (*config_vector)(struct virtio_transport *t, uint16_t vector);
-    /* Reads bytes of the device's own configuration, all from one generation (2.5.3). False when there are not so many, or the
-     * generation does not stand still. */
+    /* Reads bytes of the device's own configuration, all from one generation (2.5.3). False when there are not so many,
+     * or the generation does not stand still. */
     bool (*config_read)(struct virtio_transport *t, uint32_t offset, void *to, uint32_t n);
-    /* Reads and thereby acknowledges the interrupt status: bit 0 queues, bit 1 configuration (4.1.4.5). For INTx only. */
+    /* Reads and thereby acknowledges the interrupt status: bit 0 queues, bit 1 configuration (4.1.4.5). For INTx only.
+     */
     uint8_t (*isr)(struct virtio_transport *t);
 };
 
@@ -46,6 +48,7 @@ struct virtio_transport {
     volatile uint16_t *queue_notify[VIRTIO_MAX_QUEUES];
 };
 
-/* Finds the modern structures of `pci` (BARs sized, memory decoding on): of each type the first usable one. NULL, or what is missing. */
+/* Finds the modern structures of `pci` (BARs sized, memory decoding on): of each type the first usable one. NULL, or
+ * what is missing. */
 const char *virtio_pci_modern_init(struct virtio_transport *t, const struct pci_device *pci);
 #endif

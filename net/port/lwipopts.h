@@ -1,4 +1,5 @@
-/* How lwIP is configured: no operating system, one instance per core, memory from the core's heap, checksums as each frame needs. */
+/* How lwIP is configured: no operating system, one instance per core, memory from the core's heap, checksums as each
+ * frame needs. */
 #ifndef LWIPOPTS_H
 #define LWIPOPTS_H
 
@@ -14,51 +15,51 @@
 #define MEMP_MEM_MALLOC 1
 
 /* Protocols. */
-#define LWIP_IPV4              1
-#define LWIP_IPV6              1
-#define LWIP_TCP               1
-#define LWIP_UDP               1
-#define LWIP_ICMP              1
-#define LWIP_DHCP              1
-#define LWIP_DHCP_DOES_ACD_CHECK 0 /* it adds 4 to 7 s before an address is used */
-#define LWIP_ACD               0
-#define LWIP_IPV6_AUTOCONFIG   1
-#define LWIP_IPV6_DHCP6        0
-#define LWIP_SINGLE_NETIF      1
-#define LWIP_HAVE_LOOPIF       0
-#define LWIP_NETIF_HOSTNAME    1
+#define LWIP_IPV4                      1
+#define LWIP_IPV6                      1
+#define LWIP_TCP                       1
+#define LWIP_UDP                       1
+#define LWIP_ICMP                      1
+#define LWIP_DHCP                      1
+#define LWIP_DHCP_DOES_ACD_CHECK       0 /* it adds 4 to 7 s before an address is used */
+#define LWIP_ACD                       0
+#define LWIP_IPV6_AUTOCONFIG           1
+#define LWIP_IPV6_DHCP6                0
+#define LWIP_SINGLE_NETIF              1
+#define LWIP_HAVE_LOOPIF               0
+#define LWIP_NETIF_HOSTNAME            1
 #define LWIP_NETIF_EXT_STATUS_CALLBACK 1
-#define LWIP_NETIF_HWADDRHINT  1
+#define LWIP_NETIF_HWADDRHINT          1
 
 /* ARP, fragments. A datagram of 65,507 bytes comes in 45 fragments. */
-#define ARP_TABLE_SIZE     64
-#define ARP_QUEUEING       1
-#define IP_REASSEMBLY      1
-#define IP_FRAG            1
-#define IP_REASS_MAX_PBUFS 1024
-#define MEMP_NUM_REASSDATA 32
-#define IPV6_FRAG_COPYHEADER 1 /* needed where pointers have 64 bits */
+#define ARP_TABLE_SIZE           64
+#define ARP_QUEUEING             1
+#define IP_REASSEMBLY            1
+#define IP_FRAG                  1
+#define IP_REASS_MAX_PBUFS       1024
+#define MEMP_NUM_REASSDATA       32
+#define IPV6_FRAG_COPYHEADER     1 /* needed where pointers have 64 bits */
 #define LWIP_SUPPORT_CUSTOM_PBUF 1
-#define PBUF_POOL_SIZE     0   /* received frames stay in the ring's buffers */
+#define PBUF_POOL_SIZE           0 /* received frames stay in the ring's buffers */
 
-/* TCP. The window is what one connection may have in the receive path; what a peer sends out of order is bounded, or it could pin all
- * receive buffers. */
-#define TCP_MSS              8960
-#define TCP_OVERSIZE         1460
-#define LWIP_WND_SCALE       1
-#define TCP_RCV_SCALE        4
-#define TCP_WND              (256 * 1024)
-#define TCP_SND_BUF          (256 * 1024)
-#define TCP_SND_QUEUELEN     1024
-#define TCP_SNDLOWAT         16384 /* at most 0xffff - 4 * TCP_MSS */
-#define TCP_SNDQUEUELOWAT    (TCP_SND_QUEUELEN / 4)
-#define TCP_QUEUE_OOSEQ      1
-#define TCP_OOSEQ_MAX_BYTES  (256 * 1024)
-#define TCP_OOSEQ_MAX_PBUFS  192
-#define LWIP_TCP_SACK_OUT    1
-#define LWIP_TCP_TIMESTAMPS  1
-#define TCP_LISTEN_BACKLOG   1
-#define TCP_DEFAULT_LISTEN_BACKLOG 255
+/* TCP. The window is what one connection may have in the receive path; what a peer sends out of order is bounded, or it
+ * could pin all receive buffers. */
+#define TCP_MSS                        8960
+#define TCP_OVERSIZE                   1460
+#define LWIP_WND_SCALE                 1
+#define TCP_RCV_SCALE                  4
+#define TCP_WND                        (256 * 1024)
+#define TCP_SND_BUF                    (256 * 1024)
+#define TCP_SND_QUEUELEN               1024
+#define TCP_SNDLOWAT                   16384 /* at most 0xffff - 4 * TCP_MSS */
+#define TCP_SNDQUEUELOWAT              (TCP_SND_QUEUELEN / 4)
+#define TCP_QUEUE_OOSEQ                1
+#define TCP_OOSEQ_MAX_BYTES            (256 * 1024)
+#define TCP_OOSEQ_MAX_PBUFS            192
+#define LWIP_TCP_SACK_OUT              1
+#define LWIP_TCP_TIMESTAMPS            1
+#define TCP_LISTEN_BACKLOG             1
+#define TCP_DEFAULT_LISTEN_BACKLOG     255
 #define LWIP_DISABLE_TCP_SANITY_CHECKS 1 /* they compare the window with pools that are not used */
 
 /* Checksums are switched per interface, and by net/netif.c before each frame that the device has checked. */
@@ -70,7 +71,7 @@
 #define MEM_STATS          0
 
 #define LWIP_HOOK_FILENAME "net/hooks.h"
-#define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port) \
+#define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)                                                \
     net_tcp_isn(local_ip, local_port, remote_ip, remote_port)
 #define LWIP_HOOK_ND6_GET_GW(netif, dest) net_nd6_gateway(netif, dest)
 #endif

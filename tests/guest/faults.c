@@ -1,5 +1,5 @@
-/* Tiny applications that each do one forbidden thing as they start: the guest must end with a panic that names it. They are linked into
- * the test image only, and chosen by apps=. */
+/* Tiny applications that each do one forbidden thing as they start: the guest must end with a panic that names it. They
+ * are linked into the test image only, and chosen by apps=. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -71,7 +71,8 @@ static bool write_image(void)
 
 static bool write_loader(void)
 {
-    return store("the loader's text", segment_of(core_shared()->loader_segment, core_shared()->loader_segment_count, 5));
+    return store("the loader's text",
+                 segment_of(core_shared()->loader_segment, core_shared()->loader_segment_count, 5));
 }
 
 static bool exec_data(void)

@@ -1,6 +1,6 @@
-/* Walks the page tables that are in force and checks every mapping in them: address equals physical address (so nothing is reachable
- * under a second address), nothing is both writable and executable, page 0 and the guard pages are not there, text is executable and not
- * writable. Ends well, or by panic with the mapping that breaks a rule. */
+/* Walks the page tables that are in force and checks every mapping in them: address equals physical address (so nothing
+ * is reachable under a second address), nothing is both writable and executable, page 0 and the guard pages are not
+ * there, text is executable and not writable. Ends well, or by panic with the mapping that breaks a rule. */
 #include <stdint.h>
 #include "apps/app.h"
 #include "kernel/console.h"
@@ -72,7 +72,8 @@ static bool start(void)
     if (!(read_cr0() & 1u << 16))
         panic("CR0.WP is off: the kernel could write to read-only pages");
     walk((const uint64_t *)(read_cr3() & ADDRESS), 4, 0);
-    log_info("guest", "mappings are right: %llu, of them %llu executable", (unsigned long long)pages, (unsigned long long)executable);
+    log_info("guest", "mappings are right: %llu, of them %llu executable", (unsigned long long)pages,
+             (unsigned long long)executable);
     machine_exit(EXIT_WELL);
 }
 

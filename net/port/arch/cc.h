@@ -23,8 +23,8 @@ uint32_t net_random(void);
 _Noreturn void net_assert(const char *message, const char *file, int line);
 #define LWIP_RAND()             net_random()
 #define LWIP_PLATFORM_ASSERT(x) net_assert(x, __FILE__, __LINE__)
-#define LWIP_PLATFORM_DIAG(x) \
-    do {                      \
-        printf x;             \
+#define LWIP_PLATFORM_DIAG(x)                                                                                          \
+    do {                                                                                                               \
+        printf x;                                                                                                      \
     } while (0)
 #endif
