@@ -53,7 +53,7 @@ class Elf:
             phentsize, phnum, shentsize, shnum = struct.unpack_from('<HHHH', data, 54)
             self.segments = [struct.unpack_from('<IIQQQQQQ', data, phoff + i * phentsize) for i in range(phnum)]
             self.sections = [struct.unpack_from('<IIQQQQIIQQ', data, shoff + i * shentsize) for i in range(shnum)]
-        except struct.error:
+        except (struct.error, OverflowError):
             raise ElfError('its headers lie outside the file') from None
 
     def base(self):
@@ -144,7 +144,7 @@ def main(argv):
             return compare(elf.table(), functions, path)
         with open(argv[2], 'w', encoding='ascii') as f:
             f.write(assembly(functions))
-    except (OSError, ElfError, ValueError) as e:
+    except (OSError, ElfError, ValueError, IndexError, OverflowError, struct.error) as e:
         print(f'symbols.py: {path}: {e}', file=sys.stderr)
         return 1
     return 0
