@@ -9,7 +9,7 @@ PYTHON := /usr/bin/python3
 Q := $(if $(V),,@)
 say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
-all: $(BUILD)/ringside.elf
+all: $(BUILD)/ringside.elf $(BUILD)/NOTICE $(BUILD)/LICENSE
 
 no_deps := clean help
 ifneq ($(filter-out $(no_deps),$(or $(MAKECMDGOALS),all)),)
@@ -93,8 +93,12 @@ $(BUILD)/ringside-test.elf: $(BUILD)/program-test.entry.o $(loader_objects) $(BU
 	$(Q)$(image) -o $@ $(filter %.o,$^)
 .SECONDARY:
 
+# Whoever passes the image on passes these on with it.
+$(BUILD)/NOTICE $(BUILD)/LICENSE: $(BUILD)/%: %
+	@cp $< $@
+
 guest-tests: $(BUILD)/ringside-test.elf
-iso: $(BUILD)/ringside.iso
+iso: $(BUILD)/ringside.iso $(BUILD)/NOTICE $(BUILD)/LICENSE
 $(BUILD)/ringside.iso: $(BUILD)/ringside.elf tools/make-iso.sh
 	tools/packages.sh iso
 	tools/make-iso.sh $< $@ "$(ARGS)"

@@ -63,7 +63,7 @@ static err_t on_receive(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t er
     else if (c->waiting == NULL)
         c->waiting = p;
     else
-        pbuf_cat(c->waiting, p);
+        pbuf_cat(c->waiting, p); /* tot_len has 16 bits and may wrap: pump() goes by len */
     return pump(c, pcb);
 }
 

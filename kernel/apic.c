@@ -28,6 +28,7 @@ static bool x2apic, tsc_deadline;
 static volatile char *registers;
 static uint32_t apic_id;
 static uint64_t timer_hz;
+static bool timer_armed;
 
 static uint32_t lapic_read(unsigned reg)
 {
@@ -87,7 +88,8 @@ void lapic_acknowledge(void)
 
 static void on_timer(void *argument)
 {
-    (void)argument; /* it has ended cpu_halt(): the loop looks at the time itself */
+    (void)argument;
+    timer_armed = false; /* it has ended cpu_halt(): the loop looks at the time itself */
 }
 
 /* Counts the timer against the clock. Both are read as a pair; if something held the guest up between the two readings
@@ -131,6 +133,7 @@ void lapic_timer_arm(uint64_t ns)
 {
     if (ns > TIMER_MAX_NS)
         ns = TIMER_MAX_NS;
+    timer_armed = true;
     if (tsc_deadline) {
         wrmsr(MSR_TSC_DEADLINE, rdtsc() + clock_ns_to_tsc(ns));
         return;
@@ -141,12 +144,9 @@ void lapic_timer_arm(uint64_t ns)
     lapic_write(APIC_TIMER_INIT, count > 0 ? (uint32_t)count : 1);
 }
 
-void lapic_timer_stop(void)
+bool lapic_timer_is_armed(void)
 {
-    if (tsc_deadline)
-        wrmsr(MSR_TSC_DEADLINE, 0);
-    else
-        lapic_write(APIC_TIMER_INIT, 0);
+    return timer_armed;
 }
 
 uint64_t lapic_msi_address(void)

@@ -22,7 +22,8 @@ void lapic_timer_init(void);
  * early. */
 void lapic_timer_arm(uint64_t ns);
 
-void lapic_timer_stop(void);
+/* True from arming until the interrupt has been handled. */
+bool lapic_timer_is_armed(void);
 
 /* The message that makes a device's MSI-X interrupt arrive on this vector of this core (SDM 3, 10.11). */
 uint64_t lapic_msi_address(void);

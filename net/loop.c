@@ -12,8 +12,9 @@
 #include "net/netif.h"
 
 #define RECEIVE_BUDGET   64u
-#define SLEEP_MAX_MS     4000u  /* the timer's reach; nothing in lwIP waits longer without looking */
-#define POLL_AUTO_MAX_NS 20000u /* looking longer than an interrupt and its exits cost never pays */
+#define SLEEP_MAX_MS     4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
+#define POLL_AUTO_MAX_NS 20000u   /* looking longer than an interrupt and its exits cost never pays */
+#define NO_INTERRUPT_NS  1000000u /* how long to sleep at a time on a device that cannot interrupt */
 #define CONFIG_LOOK_NS                                                                                                 \
     100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom                      \
                 */
@@ -33,7 +34,7 @@ static uint64_t timer_at;
 static void arm_timer(uint64_t now, uint64_t wait_ns)
 {
     uint64_t want = now + wait_ns;
-    if (timer_at > now && timer_at <= want)
+    if (lapic_timer_is_armed() && timer_at <= want)
         return;
     timer_at = want;
     lapic_timer_arm(wait_ns);
@@ -114,6 +115,8 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         if (work > 0)
             continue;
         uint64_t limit = check_config(netif, dev);
+        if (dev->polled && limit > NO_INTERRUPT_NS)
+            limit = NO_INTERRUPT_NS;
         virtnet_report_faults(pair);
         if (!poll(pair, poll_time(poll_us)))
             rest(netif, pair, limit);

@@ -102,6 +102,7 @@ static struct vectors setup_interrupts(struct virtnet *net)
         log_warn("virtio", "no MSI-X, and interrupt_line is %u: without interrupts, the queues are polled",
                  net->pci.irq_line);
         net->interrupts = "none";
+        net->polled = true;
         return none;
     }
     irq_install((uint8_t)(VECTOR_PIC + net->pci.irq_line), on_intx, net);

@@ -83,6 +83,7 @@ struct virtnet {
     volatile bool config_changed; /* set by the interrupt; cleared by virtnet_link_up()'s caller */
     volatile uint64_t config_interrupts;
     bool vector_shared;     /* configuration and queues share an interrupt: any may mean either */
+    bool polled;            /* it cannot interrupt at all */
     const char *interrupts; /* "msix/3", ... "intx", for the console */
     struct virtnet_pair pair;
 };
