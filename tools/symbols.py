@@ -1,13 +1,9 @@
 #!/usr/bin/python3
 """Makes the table by which the guest's backtraces name functions.
 
-usage: symbols.py ELF OUT.s        writes the table of the linked program ELF as assembly
-       symbols.py --empty OUT.s    writes a table without entries, for the first of the two links
-       symbols.py --check ELF      compares the table inside ELF with ELF's own symbols; exit status 1 if they differ
+usage: symbols.py ELF OUT.S      writes the table of the linked program ELF as assembly
 
-The program is linked twice: with the empty table, and with the table made from that first result. The table must lie
-behind everything it names (section .rodata.symbols, after the text), so that the second link moves no function;
---check proves that it did not.
+The table is part of the loader's image, not of the program it names: so the program is linked once.
 
 Layout, all little-endian u32, at the symbol ringside_symbols:
     count | count offsets, ascending | count name offsets | names, each ended by a zero byte
@@ -89,32 +85,6 @@ class Elf:
                     best[value] = rank
         return [(address - base, rank[2]) for address, rank in sorted(best.items())]
 
-    def bytes_at(self, address):
-        """The file's content from a loaded address to the end of its segment."""
-        for kind, _, offset, vaddr, _, filesz, _, _ in self.segments:
-            if kind == PT_LOAD and vaddr <= address < vaddr + filesz:
-                return self.data[offset + address - vaddr:offset + filesz]
-        raise ElfError(f'nothing is loaded at {address:#x}')
-
-    def table(self):
-        """The table inside the program, as functions() gives it."""
-        for name, _, _, index, value in self.symbols():
-            if name == 'ringside_symbols' and index:
-                return read_table(self.bytes_at(value))
-        raise ElfError('it has no symbol ringside_symbols')
-
-
-def read_table(data):
-    """Reads a table's bytes back into (offset, name) pairs."""
-    try:
-        count, = struct.unpack_from('<I', data)
-        offsets = struct.unpack_from(f'<{count}I', data, 4)
-        names = struct.unpack_from(f'<{count}I', data, 4 + 4 * count)
-        start = 4 + 8 * count
-        return [(o, data[start + n:data.index(0, start + n)].decode()) for o, n in zip(offsets, names)]
-    except (struct.error, ValueError):
-        raise ElfError('the table at ringside_symbols is cut off') from None
-
 
 def assembly(functions):
     """The table as assembly source."""
@@ -129,36 +99,19 @@ def assembly(functions):
 
 
 def main(argv):
-    if len(argv) != 3 or argv[1].startswith('-') and argv[1] not in ('--empty', '--check'):
-        print('usage: symbols.py ELF OUT.s | --empty OUT.s | --check ELF', file=sys.stderr)
+    """The command: returns the exit status."""
+    if len(argv) != 3:
+        print('usage: symbols.py ELF OUT.S', file=sys.stderr)
         return 2
-    path = argv[2] if argv[1] == '--check' else argv[1]
     try:
-        if argv[1] == '--empty':
-            functions = []
-        else:
-            with open(path, 'rb') as f:
-                elf = Elf(f.read())
-            functions = elf.functions()
-        if argv[1] == '--check':
-            return compare(elf.table(), functions, path)
+        with open(argv[1], 'rb') as f:
+            text = assembly(Elf(f.read()).functions())
         with open(argv[2], 'w', encoding='ascii') as f:
-            f.write(assembly(functions))
+            f.write(text)
     except (OSError, ElfError, ValueError, IndexError, OverflowError, struct.error) as e:
-        print(f'symbols.py: {path}: {e}', file=sys.stderr)
+        print(f'symbols.py: {argv[1]}: {e}', file=sys.stderr)
         return 1
     return 0
-
-
-def compare(table, functions, path):
-    """Says whether the table names what is there; returns the exit status."""
-    if table == functions:
-        return 0
-    wrong = next((pair for pair in zip(table, functions) if pair[0] != pair[1]), None)
-    what = f'{len(table)} entries for {len(functions)} functions' if wrong is None else \
-        f'{wrong[0][1]} at {wrong[0][0]:#x} where {wrong[1][1]} is at {wrong[1][0]:#x}'
-    print(f'symbols.py: {path}: the table is not that of this program: {what}', file=sys.stderr)
-    return 1
 
 
 if __name__ == '__main__':

@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers import ROOT, TOOLS, one_line, script, tool
 
-from rslib import backend
+from rslib import backend, run
 from rslib.common import UsageError
 
 EXIT_PORT = ['-device', 'isa-debug-exit,iobase=0xf4,iosize=0x4']
@@ -73,6 +73,16 @@ def test_forwards_can_be_moved_left_out_and_added():
 def test_accelerator_follows_kvm():
     assert 'accel=kvm:tcg' in after(backend.command(make_setup('user', kvm=True)), '-machine')
     assert 'accel=tcg' in after(backend.command(make_setup('user', kvm=False)), '-machine').split(',')
+
+
+@pytest.mark.parametrize('cpuinfo, device, usable', [
+    ('flags\t\t: fpu vmx sse\n', '/dev/null', True), ('flags\t\t: fpu svm sse\n', '/dev/null', True),
+    ('flags\t\t: fpu sse svm_lock\n', '/dev/null', False),      # a /dev/kvm that emulates
+    ('flags\t\t: fpu vmx\n', '/nothing', False), ('', '/dev/null', False),
+])
+def test_kvm_needs_the_device_and_the_processor(tmp_path, cpuinfo, device, usable):
+    (tmp_path / 'cpuinfo').write_text('processor\t: 0\n' + cpuinfo)
+    assert run.kvm_usable(device, str(tmp_path / 'cpuinfo')) == usable
 
 
 def test_machine_memory_image_boot_line():

@@ -1,5 +1,6 @@
 """The command line of tools/ringside: subcommands, their options, and one clear line for each mistake (exit status 2)."""
 import argparse
+import os
 import signal
 import sys
 
@@ -140,3 +141,6 @@ def main(argv):
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:         # whoever read our output has gone; nothing more is to be said, at the exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE

@@ -31,6 +31,17 @@ def usable(device):
     return True
 
 
+def kvm_usable(device='/dev/kvm', cpuinfo='/proc/cpuinfo'):
+    """Whether KVM can run the guest: the device opens, and the processor has hardware virtualisation. There are kernels
+    that offer /dev/kvm without it, and emulate: such a KVM stops at the guest's first SSE instruction."""
+    try:
+        with open(cpuinfo, encoding='ascii', errors='replace') as f:
+            flags = next((line.split() for line in f if line.startswith('flags')), [])
+    except OSError:
+        return False
+    return bool({'vmx', 'svm'} & set(flags)) and usable(device)
+
+
 def qemu_version(program):
     """QEMU's version as a tuple, (7, 2) for 7.2.22; the oldest known here if it cannot be told."""
     try:
@@ -65,7 +76,7 @@ def setup_from(options):
     shared = b.kind in backend.SHARED_MEMORY
     return backend.Setup(
         backend=b, image=image, qemu=options.qemu, machine=options.machine, memory=options.memory, cpus=options.cpus,
-        queues=backend.settle_queues(b, options.queues, options.cpus), append=append, kvm=usable('/dev/kvm'),
+        queues=backend.settle_queues(b, options.queues, options.cpus), append=append, kvm=kvm_usable(),
         version=qemu_version(options.qemu) if shared else (7, 2), ifname=options.ifname or backend.TAP_NAME,
         forwards=backend.forwards(options.forward) if b.kind in ('user', 'passt') else (),
         passt_socket='passt.sock', passt_vhost=b.kind != 'passt' or passt_speaks_vhost('passt'))
