@@ -8,8 +8,8 @@
 #include "net/address.h"
 #include "net/hooks.h"
 
-#define DHCP_PATIENCE_MS 10000
-#define IPV6_MTU_MIN     1280 /* RFC 8200, 5 */
+#define PATIENCE_MS  10000 /* for a lease, or the link */
+#define IPV6_MTU_MIN 1280  /* RFC 8200, 5 */
 
 static const struct bootline *boot;
 static const struct virtnet *device;
@@ -45,31 +45,44 @@ static void print_ready(void)
                   features);
 }
 
-/* Called by lwIP when an address changes. */
-static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
+/* An address serves when the link is up and it is there. */
+static void look_if_ready(void)
 {
-    (void)args;
-    if (reason & (LWIP_NSC_IPV4_ADDRESS_CHANGED | LWIP_NSC_IPV4_SETTINGS_CHANGED) &&
-        !ip4_addr_isany(netif_ip4_addr(netif))) {
-        char ip[IP4ADDR_STRLEN_MAX], gw[IP4ADDR_STRLEN_MAX], mask[IP4ADDR_STRLEN_MAX];
-        log_info("net", "ip=%s mask=%s gw=%s", ip4addr_ntoa_r(netif_ip4_addr(netif), ip, sizeof ip),
-                 ip4addr_ntoa_r(netif_ip4_netmask(netif), mask, sizeof mask),
-                 ip4addr_ntoa_r(netif_ip4_gw(netif), gw, sizeof gw));
+    if (netif_is_link_up(interface) && !ip4_addr_isany(netif_ip4_addr(interface)))
         print_ready();
-    }
-    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED &&
-        ip6_addr_isvalid(netif_ip6_addr_state(netif, args->ipv6_addr_state_changed.addr_index))) {
-        char ip6[IP6ADDR_STRLEN_MAX];
-        log_info("net", "ip6=%s", ip6_text((unsigned)args->ipv6_addr_state_changed.addr_index, ip6, sizeof ip6));
-    }
 }
 
-static void on_dhcp_patience(void *argument)
+static void say_ip4(void)
+{
+    char ip[IP4ADDR_STRLEN_MAX], gw[IP4ADDR_STRLEN_MAX], mask[IP4ADDR_STRLEN_MAX];
+    log_info("net", "ip=%s mask=%s gw=%s", ip4addr_ntoa_r(netif_ip4_addr(interface), ip, sizeof ip),
+             ip4addr_ntoa_r(netif_ip4_netmask(interface), mask, sizeof mask),
+             ip4addr_ntoa_r(netif_ip4_gw(interface), gw, sizeof gw));
+}
+
+/* Called by lwIP when an address or the link changes. */
+static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
+{
+    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED && !ip4_addr_isany(netif_ip4_addr(netif)))
+        say_ip4();
+    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED) {
+        unsigned slot = (unsigned)args->ipv6_addr_state_changed.addr_index;
+        char ip6[IP6ADDR_STRLEN_MAX];
+        if (ip6_addr_isvalid(netif_ip6_addr_state(netif, slot)))
+            log_info("net", "ip6=%s", ip6_text(slot, ip6, sizeof ip6));
+    }
+    look_if_ready();
+}
+
+static void on_patience_over(void *argument)
 {
     (void)argument;
     if (ready)
         return;
-    log_warn("net", "no DHCP answer in %u s: going on without an IPv4 address, and trying on", DHCP_PATIENCE_MS / 1000);
+    if (!netif_is_link_up(interface))
+        log_warn("net", "the link has been down for %u s: waiting for it", PATIENCE_MS / 1000);
+    else
+        log_warn("net", "no DHCP answer in %u s: going on without an IPv4 address, and trying on", PATIENCE_MS / 1000);
     print_ready();
 }
 
@@ -79,7 +92,6 @@ static void start_ip4(void)
     if (boot->ip != IP_STATIC) {
         if (dhcp_start(interface) != ERR_OK)
             log_error("net", "DHCP cannot be started: no memory");
-        sys_timeout(DHCP_PATIENCE_MS, on_dhcp_patience, NULL);
         return;
     }
     memcpy(&ip.addr, boot->ip_addr, 4);
@@ -142,6 +154,7 @@ void net_address_start(struct netif *netif, const struct virtnet *dev, const str
     boot = line;
     netif_add_ext_callback(&callback, on_change);
     netif_set_up(netif);
+    sys_timeout(PATIENCE_MS, on_patience_over, NULL);
     start_ip6();
     start_ip4();
 }

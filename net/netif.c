@@ -280,10 +280,12 @@ err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u
 
 void net_netif_check_link(struct netif *netif)
 {
+    static bool said;
     struct interface *in = interface_of(netif);
     bool up = virtnet_link_up(in->pair->net);
-    if (up == (netif_is_link_up(netif) != 0))
+    if (said && up == (netif_is_link_up(netif) != 0))
         return;
+    said = true;
     log_info("net", "link %s", up ? "up" : "down");
     if (up)
         netif_set_link_up(netif);
