@@ -95,8 +95,8 @@ static bool take_first(void *context, const struct pci_device *dev)
 static bool list_device(void *context, const struct pci_device *dev)
 {
     (void)context;
-    console_plain("  pci %02x:%02x.%x %04x:%04x class %06x", dev->bdf >> 8, dev->bdf >> 3 & 31, dev->bdf & 7,
-                  dev->vendor, dev->device, dev->class_code);
+    log_error("pci", "%02x:%02x.%x %04x:%04x class %06x", dev->bdf >> 8, dev->bdf >> 3 & 31, dev->bdf & 7, dev->vendor,
+              dev->device, dev->class_code);
     return true;
 }
 
@@ -106,7 +106,7 @@ static void find_device(struct pci_device *found)
     pci_walk(pci_host(), take_first, found);
     if (found->vendor != 0)
         return;
-    console_plain("pci (by %s) holds:", pci_host_name());
+    log_error("pci", "no virtio-net device; by %s there is:", pci_host_name());
     pci_walk(pci_host(), list_device, NULL);
     panic("no virtio-net device on PCI (1af4:1041 or 1af4:1000)");
 }
