@@ -247,8 +247,11 @@ static bool split_enable_callbacks_late(struct virtqueue *vq)
 {
     if (!vq->event_idx)
         return split_enable_callbacks(vq);
-    uint16_t later = (uint16_t)(vq->in_flight * 3u / 4u);
-    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + later));
+    /* Of what the device can return at all: a buffer that has not been published cannot come back, and waiting for it would be for
+     * ever. The event is the entry that completes 3/4 (rounded up): the first of them is last_used itself. */
+    uint16_t outstanding = (uint16_t)(vq->published - vq->last_used);
+    uint16_t enough = (uint16_t)((outstanding * 3u + 3u) / 4u);
+    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + (enough > 0 ? enough - 1 : 0)));
 }
 
 static void *split_detach(struct virtqueue *vq)
