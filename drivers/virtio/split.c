@@ -175,8 +175,10 @@ static void *split_pop(struct virtqueue *vq, uint32_t *len)
         uint16_t ahead = (uint16_t)(READ_ONCE(vq->used->idx) - vq->last_used);
         if (ahead == 0)
             return NULL;
-        if (ahead > vq->in_flight) {
-            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead), (uint16_t)(vq->last_used + vq->in_flight));
+        /* The used index can never pass the available index. Buffers that were added but not published count for nothing here: the
+         * device cannot have seen them. */
+        if (ahead > (uint16_t)(vq->published - vq->last_used)) {
+            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead), vq->published);
             vq->broken = true;
             return NULL;
         }
