@@ -16,7 +16,8 @@ bool ip4_parse(const char *text, size_t len, uint8_t addr[4])
             if (digits == 1 && n == 0) /* 010 is 8 to some and 10 to others */
                 return false;
             n = n * 10 + (unsigned)(text[at++] - '0');
-            if (++digits > 3 || n > 255)
+            digits++;
+            if (n > 255)
                 return false;
         }
         if (digits == 0)

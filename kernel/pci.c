@@ -122,11 +122,11 @@ static uint32_t probe(const struct pci_device *dev, uint16_t offset, uint32_t ol
     return mask;
 }
 
-/* Fills in size and address from what was read, if they can be true: the size is a power of two, the address a multiple
- * of it. */
+/* Fills in size and address, if the size can be true: a power of two. (The address is then a multiple of it: what a
+ * write of ones cannot change counts as size.) */
 static void accept(struct pci_bar *bar, uint64_t size, uint64_t addr)
 {
-    if (size == 0 || (size & (size - 1)) || (addr & (size - 1)))
+    if (size == 0 || (size & (size - 1)))
         return;
     bar->size = size;
     bar->addr = addr;

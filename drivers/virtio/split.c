@@ -3,9 +3,10 @@
 #include <string.h>
 #include "drivers/virtio/ring.h"
 
-/* Loads and stores of memory that the device touches too: done once, never torn or repeated by the compiler. */
-#define READ_ONCE(x)     (*(const volatile __typeof__(x) *)&(x))
-#define WRITE_ONCE(x, v) (*(volatile __typeof__(x) *)&(x) = (v))
+/* Loads and stores of memory that the device touches too: done once, never torn or repeated by the compiler. Real
+ * atomics, not volatile: the fences below order them by the rules of C, and ThreadSanitizer knows what they mean. */
+#define READ_ONCE(x)     __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define WRITE_ONCE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
 
 /* used_event is the field behind avail->ring[], avail_event the one behind used->ring[] (2.7.6, 2.7.8). */
 static uint16_t *used_event(const struct virtqueue *vq)
@@ -135,9 +136,8 @@ static bool split_publish(struct virtqueue *vq)
     if (old == now || vq->broken)
         return false;
     /* Race: the device may read avail->idx at once. The ring entries and descriptors must be visible before the index
-     * that covers them (2.7.13.3.1). */
-    atomic_thread_fence(memory_order_release);
-    WRITE_ONCE(vq->avail->idx, now);
+     * that covers them (2.7.13.3.1): a release store. */
+    __atomic_store_n(&vq->avail->idx, now, __ATOMIC_RELEASE);
     vq->published = now;
     /* Race: the device stores "notify me" (avail_event or flags) and then looks at avail->idx once more before it
      * sleeps; we store avail->idx and then look at "notify me". Without a full fence our load may be done before our
@@ -174,18 +174,18 @@ static void split_free_chain(struct virtqueue *vq, uint16_t head)
 static void *split_pop(struct virtqueue *vq, uint32_t *len)
 {
     while (!vq->broken) {
-        uint16_t ahead = (uint16_t)(READ_ONCE(vq->used->idx) - vq->last_used);
+        /* Race: the device writes the entry (and the buffer), then used->idx. Our loads of the entry must not be done
+         * before our load of the index that covers it (2.7.14): an acquire load. */
+        uint16_t ahead = (uint16_t)(__atomic_load_n(&vq->used->idx, __ATOMIC_ACQUIRE) - vq->last_used);
         if (ahead == 0)
             return NULL;
-        if (ahead > vq->in_flight) {
-            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead),
-                        (uint16_t)(vq->last_used + vq->in_flight));
+        /* The used index can never pass the available index. Buffers that were added but not published count for
+         * nothing here: the device cannot have seen them. */
+        if (ahead > (uint16_t)(vq->published - vq->last_used)) {
+            split_fault(vq, VIRTQ_FAULT_INDEX, (uint16_t)(vq->last_used + ahead), vq->published);
             vq->broken = true;
             return NULL;
         }
-        /* Race: the device writes the entry (and the buffer), then used->idx. Our loads of the entry must not be done
-         * before our load of the index that covers it (2.7.14). */
-        atomic_thread_fence(memory_order_acquire);
         const struct vring_used_elem *entry = &vq->used->ring[vq->last_used & vq->mask];
         uint32_t id = READ_ONCE(entry->id), written = READ_ONCE(entry->len);
         vq->last_used++;
@@ -251,8 +251,12 @@ static bool split_enable_callbacks_late(struct virtqueue *vq)
 {
     if (!vq->event_idx)
         return split_enable_callbacks(vq);
-    uint16_t later = (uint16_t)(vq->in_flight * 3u / 4u);
-    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + later));
+    /* Of what the device can return at all: a buffer that has not been published cannot come back, and waiting for it
+     * would be for ever. The event is the entry that completes 3/4 (rounded up): the first of them is last_used itself.
+     */
+    uint16_t outstanding = (uint16_t)(vq->published - vq->last_used);
+    uint16_t enough = (uint16_t)((outstanding * 3u + 3u) / 4u);
+    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + (enough > 0 ? enough - 1 : 0)));
 }
 
 static void *split_detach(struct virtqueue *vq)

@@ -458,6 +458,11 @@ static void test_line_too_long(void **state)
     assert_int_equal(heard.count, 1);
     assert_int_equal(out.ring, 16);
     assert_int_equal(out.cores, 0);
+    /* Nothing behind the limit counts, however many words. */
+    strcpy(line + BOOTLINE_MAX - 7, "ring=16 cores=2 ring=64 queues=7");
+    assert_true(parse(line));
+    assert_int_equal(out.ring, 16);
+    assert_int_equal(out.queues, 0);
     /* One word without an end. */
     memset(line, 'x', sizeof(line));
     line[sizeof(line) - 1] = '\0';

@@ -321,7 +321,7 @@ static void test_bogus_bars(void **state)
     (void)state;
     check_bar(&dev.bar[0], 0, 0); /* no power of two */
     check_bar(&dev.bar[1], 0, 0); /* type 3 is reserved */
-    check_bar(&dev.bar[2], 0, 0); /* an address that is no multiple of the size */
+    check_bar(&dev.bar[2], 0, 0); /* a bit between address and size that cannot be written */
     check_bar(&dev.bar[3], 0, 0); /* all ones: nothing there */
     check_bar(&dev.bar[4], 0, 0); /* I/O, no power of two */
     check_bar(&dev.bar[5], 0, 0); /* 64 bits, but no register for the upper half */
@@ -450,6 +450,8 @@ static void test_bad_capability_pointers(void **state)
         struct pci_device dev = cap_device(bad[i]); /* as the first */
         for (unsigned at = 0x41; at < 0xfe; at++)
             fake_pci_set(caps, at, 1, PCI_CAP_MSIX, 0);
+        fake_pci_set(caps, 0x10, 2, PCI_CAP_MSIX, 0xffff); /* the header may hold anything */
+        fake_pci_set(caps, 0x3c, 2, PCI_CAP_MSIX, 0xffff);
         check(pci_find_capability(&dev, PCI_CAP_MSIX, 0) == 0, "pointer %02x", bad[i]);
         dev = cap_device(0x80); /* behind one that is good */
         cap(0x80, PCI_CAP_VENDOR, bad[i]);

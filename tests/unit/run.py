@@ -88,6 +88,8 @@ def main(argv):
             print(f"     {name}:\n       " + "\n       ".join(text.splitlines()))
         if wrong:
             print(f"     {program}: {wrong}")
+        if bad:
+            output = output.split("==ERROR: LeakSanitizer")[0]  # failed tests do not tidy up
         if bad or wrong:
             print("       " + "\n       ".join(output.splitlines()[-LOG_TAIL_LINES:]))
     print(f"unit: {passed} passed, {failed} failed in {time.monotonic() - start:.1f} s")
