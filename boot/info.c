@@ -60,13 +60,24 @@ static void remove_range(struct shared *shared, uint32_t i)
         shared->ram[i] = shared->ram[i + 1];
 }
 
+/* Keeps the highest usable page below 640 KiB for further cores to start in: above it firmware has its data. */
+static void note_low_page(struct shared *shared, uint64_t start, uint64_t end)
+{
+    if (end > 0xa0000)
+        end = 0xa0000;
+    if (end >= start + 4096 && end - 4096 > shared->low_page)
+        shared->low_page = end - 4096;
+}
+
 /* Adds usable memory, whole pages of it, in order; ranges that touch or overlap become one. What does not fit in the
  * table is the smallest loss there is: the last, highest range. */
 static void add_ram(struct shared *shared, uint64_t addr, uint64_t size)
 {
     uint64_t start = (addr + 4095) & ~4095ull, end = addr + size < addr ? 0 : (addr + size) & ~4095ull;
-    if (start < LOW_MEMORY)
+    if (start < LOW_MEMORY) {
+        note_low_page(shared, start, end < LOW_MEMORY ? end : LOW_MEMORY);
         start = LOW_MEMORY;
+    }
     if (start >= end)
         return;
     uint32_t i = 0;

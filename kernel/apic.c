@@ -18,6 +18,9 @@
 #define APIC_TIMER_INIT  0x380
 #define APIC_TIMER_NOW   0x390
 #define APIC_TIMER_DIV   0x3e0
+#define APIC_ICR         0x300
+#define APIC_ICR_HIGH    0x310
+#define ICR_PENDING      0x1000u
 #define LVT_MASKED       0x10000u
 #define LVT_EXTINT       0x700u
 #define LVT_NMI          0x400u
@@ -44,7 +47,7 @@ static void lapic_write(unsigned reg, uint32_t v)
 }
 
 /* Both 8259s to vectors VECTOR_PIC.., everything masked (8259A data sheet, initialisation command words). */
-static void pic_init(void)
+void pic_init(void)
 {
     outb(0x20, 0x11);
     outb(0xa0, 0x11);
@@ -62,7 +65,6 @@ uint32_t lapic_init(uint64_t base)
 {
     x2apic = cpuid(1, 0).c >> 21 & 1;
     tsc_deadline = cpuid(1, 0).c >> 24 & 1;
-    pic_init();
     wrmsr(MSR_APIC_BASE, rdmsr(MSR_APIC_BASE) | 0x800 | (x2apic ? 0x400 : 0));
     if (!x2apic)
         registers = paging_map_mmio(base, 4096);
@@ -109,24 +111,31 @@ static void count_pair(uint64_t *ns, uint32_t *count)
     }
 }
 
-void lapic_timer_init(void)
+/* The timer's rate, counted against the clock for 5 ms. */
+static uint64_t measure_timer(void)
 {
-    irq_install(VECTOR_TIMER, on_timer, NULL);
-    if (tsc_deadline) {
-        lapic_write(APIC_LVT_TIMER, LVT_DEADLINE | VECTOR_TIMER);
-        return;
-    }
     uint64_t from, to;
     uint32_t high, low;
-    lapic_write(APIC_TIMER_DIV, 0xb); /* divide by 1 */
     lapic_write(APIC_TIMER_INIT, UINT32_MAX);
     count_pair(&from, &high);
     while (clock_ns() < from + 5000000)
         cpu_relax();
     count_pair(&to, &low);
     lapic_write(APIC_TIMER_INIT, 0);
-    timer_hz = (uint64_t)(high - low) * 1000000000ull / (to - from);
+    return (uint64_t)(high - low) * 1000000000ull / (to - from);
+}
+
+uint64_t lapic_timer_init(uint64_t hz)
+{
+    irq_install(VECTOR_TIMER, on_timer, NULL);
+    if (tsc_deadline) {
+        lapic_write(APIC_LVT_TIMER, LVT_DEADLINE | VECTOR_TIMER);
+        return 0;
+    }
+    lapic_write(APIC_TIMER_DIV, 0xb); /* divide by 1 */
+    timer_hz = hz != 0 ? hz : measure_timer();
     lapic_write(APIC_LVT_TIMER, VECTOR_TIMER);
+    return timer_hz;
 }
 
 void lapic_timer_arm(uint64_t ns)
@@ -149,9 +158,38 @@ bool lapic_timer_is_armed(void)
     return timer_armed;
 }
 
-uint64_t lapic_msi_address(void)
+uint64_t lapic_msi_address(uint32_t to)
 {
-    return 0xfee00000ull | (uint64_t)(apic_id & 0xff) << 12;
+    return 0xfee00000ull | (uint64_t)(to & 0xff) << 12;
+}
+
+/* The command register is written when the last command has been delivered: a bounded wait, since nothing follows from a
+ * command that is lost but a core that does not answer. */
+static void command(uint32_t to, uint32_t low)
+{
+    if (x2apic) {
+        wrmsr(0x830, (uint64_t)to << 32 | low);
+        return;
+    }
+    lapic_write(APIC_ICR_HIGH, to << 24);
+    lapic_write(APIC_ICR, low);
+    for (unsigned tries = 0; tries < 100000 && (lapic_read(APIC_ICR) & ICR_PENDING) != 0; tries++)
+        cpu_relax();
+}
+
+void lapic_send_init(uint32_t to)
+{
+    command(to, 0x4500);
+}
+
+void lapic_send_startup(uint32_t to, uint8_t page)
+{
+    command(to, 0x4600u | page);
+}
+
+void lapic_send(uint32_t to, uint8_t vector)
+{
+    command(to, 0x4000u | vector);
 }
 
 uint32_t lapic_msi_data(uint8_t vector)

@@ -178,6 +178,14 @@ static uint64_t khz_measured(void)
     return measure(&r);
 }
 
+/* Fits the page's time, where there is one, to time 0 at base_tsc. */
+static void start(void)
+{
+    ns_per_tsc = (1000000ull << 32) / tsc_khz;
+    if (use_page)
+        page_offset = (int64_t)((unsigned __int128)(rdtsc() - base_tsc) * ns_per_tsc >> 32) - (int64_t)page_ns();
+}
+
 void clock_init(uint64_t boot_tsc)
 {
     base_tsc = boot_tsc;
@@ -192,9 +200,25 @@ void clock_init(uint64_t boot_tsc)
         source = "guess";
         tsc_khz = 1000000;
     }
-    ns_per_tsc = (1000000ull << 32) / tsc_khz;
+    start();
+}
+
+void clock_share(struct clock_rate *rate)
+{
+    rate->source = source;
+    rate->tsc_khz = tsc_khz;
+    rate->use_page = use_page;
+}
+
+void clock_adopt(const struct clock_rate *rate, uint64_t boot_tsc)
+{
+    base_tsc = boot_tsc;
+    source = rate->source;
+    tsc_khz = rate->tsc_khz;
+    use_page = rate->use_page != 0;
     if (use_page)
-        page_offset = (int64_t)((unsigned __int128)(rdtsc() - boot_tsc) * ns_per_tsc >> 32) - (int64_t)page_ns();
+        wrmsr(MSR_KVM_SYSTEM_TIME, (uint64_t)&page | 1);
+    start();
 }
 
 const char *clock_source(void)

@@ -109,6 +109,40 @@ void paging_init(const struct shared *shared)
     write_cr3((uint64_t)top);
 }
 
+/* Replaces the large page that maps `at` by 512 small ones that say the same. */
+static bool split(uint64_t at)
+{
+    uint64_t *e = entry_of(at, 2, true);
+    if (e == NULL)
+        return false;
+    if (!(*e & PTE_PRESENT) || !(*e & PTE_LARGE))
+        return true;
+    uint64_t *table = new_table(), base = at & ~(PAGE_LARGE - 1);
+    if (table == NULL)
+        return false;
+    for (uint64_t i = 0; i < 512; i++)
+        table[i] = (base + i * PAGE_SMALL) | (*e & ~(PTE_ADDRESS | PTE_LARGE));
+    *e = (uint64_t)table | PTE_PRESENT | PTE_WRITE;
+    return true;
+}
+
+bool paging_protect(struct range range, uint32_t flags)
+{
+    for (uint64_t at = range.start; at < range.end; at += PAGE_SMALL) {
+        uint64_t *e = split(at) ? entry_of(at, 1, true) : NULL;
+        if (e == NULL)
+            return false;
+        *e = flags == 0 ? 0 : at | flags_of(flags);
+        invlpg(at);
+    }
+    return true;
+}
+
+uint64_t paging_root(void)
+{
+    return (uint64_t)top;
+}
+
 volatile void *paging_map_mmio(uint64_t address, uint64_t size)
 {
     uint64_t start = address & ~(PAGE_SMALL - 1), end = (address + size + PAGE_SMALL - 1) & ~(PAGE_SMALL - 1);

@@ -3,6 +3,7 @@
  * chapter 4). */
 #ifndef RINGSIDE_PAGING_H
 #define RINGSIDE_PAGING_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "kernel/shared.h"
@@ -15,6 +16,14 @@ void paging_init(const struct shared *shared);
  * when memory for tables has run out or the range is impossible (0 bytes, beyond 2^47, over memory that is mapped
  * otherwise). */
 volatile void *paging_map_mmio(uint64_t address, uint64_t size);
+
+/* Sets how whole pages may be used, mapped before or not: `flags` as ELF's (4 read, 2 write, 1 execute), 0: not at all. Large pages
+ * are split. Only this core's view is refreshed: others must not have used the pages, or reload their tables afterwards. False: no
+ * memory for a table. */
+bool paging_protect(struct range range, uint32_t flags);
+
+/* Address of the tables, for cores that start. */
+uint64_t paging_root(void);
 
 /* Makes firmware's tables readable; memory that is mapped already stays as it is. Returns the address, or NULL. */
 const void *paging_map_readonly(uint64_t address, uint64_t size);

@@ -121,10 +121,10 @@ void msix_init(struct msix *msix, const struct pci_device *dev)
     msix_enable(msix, false);
 }
 
-void msix_set(const struct msix *msix, uint16_t index, uint8_t vector)
+void msix_set(const struct msix *msix, uint16_t index, uint32_t apic_id, uint8_t vector)
 {
     volatile char *entry = msix->table + (size_t)index * MSIX_ENTRY;
-    uint64_t address = lapic_msi_address();
+    uint64_t address = lapic_msi_address(apic_id);
     mmio_write32(entry + 12, mmio_read32(entry + 12) | 1); /* masked while it changes (6.8.2.9) */
     mmio_write32(entry, (uint32_t)address);
     mmio_write32(entry + 4, (uint32_t)(address >> 32));

@@ -26,8 +26,8 @@ struct msix {
 /* Finds and maps the table; msix->count is 0 when there is none or it makes no sense (the reason is on the console). */
 void msix_init(struct msix *msix, const struct pci_device *dev);
 
-/* Sets entry `index` to interrupt `vector` on this core and unmasks it. */
-void msix_set(const struct msix *msix, uint16_t index, uint8_t vector);
+/* Sets entry `index` to interrupt `vector` of the core with that APIC id, and unmasks it. */
+void msix_set(const struct msix *msix, uint16_t index, uint32_t apic_id, uint8_t vector);
 
 /* Switches MSI-X on or off; all entries that were not set stay masked. */
 void msix_enable(const struct msix *msix, bool on);

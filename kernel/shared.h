@@ -4,6 +4,7 @@
 #ifndef RINGSIDE_SHARED_H
 #define RINGSIDE_SHARED_H
 #include <stdint.h>
+#include "kernel/bootline.h"
 
 #define SHARED_MAX_RAM      64
 #define SHARED_MAX_SEGMENTS 8
@@ -34,6 +35,26 @@ struct world {
     uint64_t guard[2]; /* addresses of the guard pages */
 };
 
+#define MAX_CORES 64
+
+/* One core that is used. */
+struct core_info {
+    uint32_t apic_id;
+    struct world world;
+    struct range heap;
+};
+
+/* How fast time goes: measured once, by core 0. */
+struct clock_rate {
+    const char *source; /* points into core 0's copy, for printing only */
+    uint64_t tsc_khz;
+    uint64_t lapic_hz; /* of the APIC's timer; 0: it has a deadline mode */
+    uint32_t use_page; /* KVM's clock page: each core asks for its own */
+};
+
+/* What cores write while others read it, beside packets and mailboxes (kernel/mailbox.h). */
+struct public_area;
+
 struct shared {
     /* by the loader */
     uint32_t protocol; /* enum boot_protocol */
@@ -49,5 +70,14 @@ struct shared {
     const void *symbols; /* names of the program's functions (kernel/panic.c) */
     char cmdline[SHARED_CMDLINE];
     struct world world0; /* core 0's copy */
+    uint64_t low_page;   /* a free page below 1 MiB, where further cores start; 0: there is none */
+
+    /* by core 0, before any other core runs the program */
+    uint32_t core_count; /* cores in use */
+    struct core_info core[MAX_CORES];
+    struct clock_rate clock;
+    uint64_t lapic; /* address of the APIC's registers */
+    struct bootline boot;
+    struct public_area *public_area;
 };
 #endif

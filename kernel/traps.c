@@ -42,7 +42,6 @@ static struct {
     void *argument;
 } irq[256];
 static uint64_t unexpected[256];
-static uint8_t next_vector = VECTOR_FIRST;
 
 static void set_gate(unsigned vector, const char *stub, uint8_t ist)
 {
@@ -124,11 +123,6 @@ void irq_install(uint8_t vector, void (*handler)(void *argument), void *argument
 {
     irq[vector].argument = argument;
     irq[vector].handler = handler;
-}
-
-uint8_t irq_allocate(void)
-{
-    return next_vector <= VECTOR_LAST ? next_vector++ : 0;
 }
 
 void irq_dispatch(uint32_t vector)

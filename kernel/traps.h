@@ -5,12 +5,15 @@
 #include <stdint.h>
 #include "kernel/shared.h"
 
-/* Interrupt vectors. The 8259's sixteen, then the core's own, then the ones that irq_allocate() hands out. */
+/* Interrupt vectors: the 8259's sixteen, the core's own, devices'. */
 #define VECTOR_PIC      0x20
 #define VECTOR_TIMER    0x30
 #define VECTOR_SCI      0x31
-#define VECTOR_FIRST    0x40
-#define VECTOR_LAST     0xef
+#define VECTOR_WAKE     0x32 /* from another core: nothing but the end of a halt */
+#define VECTOR_CONFIG   0x40 /* of the network device, and its queues: the same on every core */
+#define VECTOR_RX       0x41
+#define VECTOR_TX       0x42
+#define VECTOR_QUEUES   0x43
 #define VECTOR_SPURIOUS 0xff
 
 /* Loads this core's GDT, TSS (exceptions run on world->ist, so that an overflown stack can still be reported) and IDT.
@@ -20,9 +23,6 @@ void traps_init(const struct world *world);
 /* Installs handler(argument) for a vector. Handlers run with interrupts off, only while the core is in cpu_halt(); they
  * acknowledge and take note. */
 void irq_install(uint8_t vector, void (*handler)(void *argument), void *argument);
-
-/* A free vector for a device, or 0 when all are taken. */
-uint8_t irq_allocate(void);
 
 /* Sleeps until an interrupt has been handled. Interrupts are off everywhere else: they are let in here and nowhere
  * else, so no code has to guard against them. If one is pending already, it is handled and the call returns at once. */

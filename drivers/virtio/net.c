@@ -1,4 +1,5 @@
-/* Setting a virtio-net device up: features, configuration, queues, interrupts. The packet path is net_queue.c. */
+/* Setting a virtio-net device up: features, configuration, queues, interrupts, number of pairs. The packet path is
+ * net_queue.c. */
 #include <stdio.h>
 #include <string.h>
 #include <linux/virtio_config.h>
@@ -6,11 +7,17 @@
 #include "drivers/virtio/net_private.h"
 #include "kernel/apic.h"
 #include "kernel/console.h"
+#include "kernel/memory.h"
 #include "kernel/random.h"
 #include "kernel/traps.h"
 
-#define ISR_QUEUE  1u
-#define ISR_CONFIG 2u
+#define ISR_QUEUE        1u
+#define ISR_CONFIG       2u
+#define CONTROL_RING_MAX 64u /* one command is under way at a time, in at most 3 descriptors */
+/* What our software hashes alike: addresses, and addresses and ports of TCP and UDP (5.1.6.4.3). */
+#define HASH_TYPES                                                                                                     \
+    (VIRTIO_NET_RSS_HASH_TYPE_IPv4 | VIRTIO_NET_RSS_HASH_TYPE_TCPv4 | VIRTIO_NET_RSS_HASH_TYPE_UDPv4 |                 \
+     VIRTIO_NET_RSS_HASH_TYPE_IPv6 | VIRTIO_NET_RSS_HASH_TYPE_TCPv6 | VIRTIO_NET_RSS_HASH_TYPE_UDPv6)
 
 /* ---- interrupts: take note; the core's loop does the work ---- */
 
@@ -23,26 +30,28 @@ static void on_config(void *argument)
 
 static void on_rx(void *argument)
 {
-    ((struct virtnet_pair *)argument)->rx_stats.interrupts++;
+    ((struct virtnet *)argument)->pair.rx_stats.interrupts++;
 }
 
 static void on_tx(void *argument)
 {
-    ((struct virtnet_pair *)argument)->tx_stats.interrupts++;
+    ((struct virtnet *)argument)->pair.tx_stats.interrupts++;
 }
 
+/* One vector for this core's pair, or for all pairs: then the others are woken too. */
 static void on_queues(void *argument)
 {
-    struct virtnet_pair *pair = argument;
-    on_rx(pair);
-    on_tx(pair);
+    struct virtnet *net = argument;
+    on_rx(net);
+    on_tx(net);
+    if (net->interrupts != VIRTNET_PER_PAIR && net->on_shared_interrupt != NULL)
+        net->on_shared_interrupt();
 }
 
 static void on_all(void *argument)
 {
-    struct virtnet *net = argument;
-    on_queues(&net->pair);
-    on_config(net); /* which of them it was cannot be told: MSI-X has no status (4.1.4.5) */
+    on_queues(argument);
+    on_config(argument); /* which of them it was cannot be told: MSI-X has no status (4.1.4.5) */
 }
 
 /* INTx: reading the status acknowledges it, so that the line falls before the 8259 is acknowledged (4.1.4.5). */
@@ -51,66 +60,92 @@ static void on_intx(void *argument)
     struct virtnet *net = argument;
     uint8_t isr = net->transport.ops->isr(&net->transport);
     if (isr & ISR_QUEUE)
-        on_queues(&net->pair);
+        on_queues(net);
     if (isr & ISR_CONFIG)
         on_config(net);
 }
 
-/* MSI-X entry `index` raises a new vector of this core. */
-static bool assign(struct virtnet *net, uint16_t index, void (*handler)(void *), void *argument)
+static void install_handlers(struct virtnet *net)
 {
-    uint8_t vector = irq_allocate();
-    if (vector == 0)
-        return false;
-    irq_install(vector, handler, argument);
-    msix_set(&net->msix, index, vector);
-    return true;
+    irq_install(VECTOR_CONFIG, net->interrupts == VIRTNET_ONE ? on_all : on_config, net);
+    irq_install(VECTOR_RX, on_rx, net);
+    irq_install(VECTOR_TX, on_tx, net);
+    irq_install(VECTOR_QUEUES, on_queues, net);
 }
 
-/* Which MSI-X entry stands for what. */
-struct vectors {
-    uint16_t config, rx, tx;
-};
-
-/* As many interrupts as the device has vectors for: three, queues apart from configuration, one for all, or the pin's.
- */
-static struct vectors setup_interrupts(struct virtnet *net)
+const char *virtnet_interrupts_name(const struct virtnet *net)
 {
-    static const struct vectors none = { VIRTIO_NO_VECTOR, VIRTIO_NO_VECTOR, VIRTIO_NO_VECTOR };
-    msix_init(&net->msix, &net->pci);
-    if (net->msix.count > 0) {
-        pci_command(&net->pci, PCI_COMMAND_INTX_DISABLE, 0);
-        msix_enable(&net->msix, true);
+    static const char *const names[] = { "msix per queue",   "msix per pair", "msix for all queues",
+                                         "msix, one vector", "intx",          "no interrupts: polled" };
+    return names[net->interrupts];
+}
+
+/* How many vectors there are decides how finely they can be given out, for `pairs` pairs. */
+static enum virtnet_interrupts choose_interrupts(const struct virtnet *net, uint16_t pairs)
+{
+    if (net->msix.count >= 2 * pairs + 1)
+        return VIRTNET_PER_QUEUE;
+    if (net->msix.count >= pairs + 1)
+        return VIRTNET_PER_PAIR;
+    if (net->msix.count >= 2)
+        return VIRTNET_TWO;
+    if (net->msix.count == 1)
+        return VIRTNET_ONE;
+    return net->pci.irq_pin != 0 && net->pci.irq_line <= 15 ? VIRTNET_INTX : VIRTNET_POLLED;
+}
+
+/* The MSI-X entry of pair `i`'s receive (0) or transmit (1) queue. */
+static uint16_t entry_for(const struct virtnet *net, uint16_t i, uint16_t which)
+{
+    switch (net->interrupts) {
+    case VIRTNET_PER_QUEUE:
+        return (uint16_t)(1 + 2 * i + which);
+    case VIRTNET_PER_PAIR:
+        return (uint16_t)(1 + i);
+    case VIRTNET_TWO:
+        return 1;
+    case VIRTNET_ONE:
+        return 0;
+    default:
+        return VIRTIO_NO_VECTOR;
     }
-    if (net->msix.count >= 3 && assign(net, 0, on_config, net) && assign(net, 1, on_rx, &net->pair) &&
-        assign(net, 2, on_tx, &net->pair)) {
-        net->interrupts = "msix/3";
-        return (struct vectors){ 0, 1, 2 };
+}
+
+static void setup_msix(struct virtnet *net, const struct virtnet_peer *peer, uint16_t pairs)
+{
+    pci_command(&net->pci, PCI_COMMAND_INTX_DISABLE, 0);
+    msix_enable(&net->msix, true);
+    msix_set(&net->msix, 0, peer[0].apic_id, VECTOR_CONFIG);
+    if (net->interrupts == VIRTNET_TWO)
+        msix_set(&net->msix, 1, peer[0].apic_id, VECTOR_QUEUES);
+    for (uint16_t i = 0; i < pairs && net->interrupts == VIRTNET_PER_PAIR; i++)
+        msix_set(&net->msix, entry_for(net, i, 0), peer[i].apic_id, VECTOR_QUEUES);
+    for (uint16_t i = 0; i < pairs && net->interrupts == VIRTNET_PER_QUEUE; i++) {
+        msix_set(&net->msix, entry_for(net, i, 0), peer[i].apic_id, VECTOR_RX);
+        msix_set(&net->msix, entry_for(net, i, 1), peer[i].apic_id, VECTOR_TX);
     }
-    if (net->msix.count == 2 && assign(net, 0, on_config, net) && assign(net, 1, on_queues, &net->pair)) {
-        net->interrupts = "msix/2";
-        return (struct vectors){ 0, 1, 1 };
+    if (!net->transport.ops->config_vector(&net->transport, 0))
+        log_warn("virtio", "msix_config does not keep vector 0: link changes go unnoticed");
+}
+
+static void setup_interrupts(struct virtnet *net, const struct virtnet_peer *peer, uint16_t pairs)
+{
+    if (net->interrupts <= VIRTNET_ONE) {
+        setup_msix(net, peer, pairs);
+    } else if (net->interrupts == VIRTNET_INTX) {
+        pci_command(&net->pci, 0, PCI_COMMAND_INTX_DISABLE);
+        irq_install((uint8_t)(VECTOR_PIC + net->pci.irq_line), on_intx, net);
+        pic_enable(net->pci.irq_line);
+    } else {
+        log_warn("virtio", "no MSI-X, interrupt_pin %u, interrupt_line %u: without interrupts, the queues are polled",
+                 net->pci.irq_pin, net->pci.irq_line);
     }
-    if (net->msix.count == 1 && assign(net, 0, on_all, net)) {
-        net->interrupts = "msix/1";
-        net->vector_shared = true;
-        return (struct vectors){ 0, 0, 0 };
-    }
-    net->interrupts = "intx";
-    pci_command(&net->pci, 0, PCI_COMMAND_INTX_DISABLE);
-    if (net->pci.irq_pin == 0 || net->pci.irq_line > 15) {
-        log_warn("virtio", "no MSI-X, and interrupt_line is %u: without interrupts, the queues are polled",
-                 net->pci.irq_line);
-        net->interrupts = "none";
-        net->polled = true;
-        return none;
-    }
-    irq_install((uint8_t)(VECTOR_PIC + net->pci.irq_line), on_intx, net);
-    pic_enable(net->pci.irq_line);
-    return none;
 }
 
 /* ---- configuration ---- */
+
+#define CONFIG_FIELD(net, field, to)                                                                                   \
+    (net)->transport.ops->config_read(&(net)->transport, offsetof(struct virtio_net_config, field), to, sizeof *(to))
 
 /* The MTU the device advises. Below 68 it is refused: the feature is not acknowledged. (5.1.4.2) */
 static void read_mtu(struct virtnet *net, struct feature_request *request)
@@ -120,8 +155,7 @@ static void read_mtu(struct virtnet *net, struct feature_request *request)
     if (!(net->transport.ops->features(&net->transport) & FEATURE_BIT(VIRTIO_NET_F_MTU)) ||
         (request->off & FEATURE_BIT(VIRTIO_NET_F_MTU)))
         return;
-    if (!net->transport.ops->config_read(&net->transport, offsetof(struct virtio_net_config, mtu), &mtu, 2) ||
-        mtu < VIRTNET_MTU_MIN) {
+    if (!CONFIG_FIELD(net, mtu, &mtu) || mtu < VIRTNET_MTU_MIN) {
         log_warn("virtio", "config mtu is %u, valid is %u to 65535: refused, %u is used", mtu, VIRTNET_MTU_MIN,
                  net->mtu);
         request->off |= FEATURE_BIT(VIRTIO_NET_F_MTU);
@@ -145,11 +179,31 @@ static void read_mac(struct virtnet *net)
     net->mac[0] = (uint8_t)((net->mac[0] & ~1u) | 2);
 }
 
+/* How many pairs the device has, 1 without VIRTIO_NET_F_MQ or _RSS. Out of the range of 1 to 0x8000 it counts as 1.
+ * (5.1.4) */
+static void read_pairs(struct virtnet *net)
+{
+    uint16_t pairs = 1;
+    if (virtnet_has(net, VIRTIO_NET_F_MQ) || virtnet_has(net, VIRTIO_NET_F_RSS))
+        CONFIG_FIELD(net, max_virtqueue_pairs, &pairs);
+    if (pairs < 1 || pairs > 0x8000) {
+        log_warn("virtio", "config max_virtqueue_pairs is %u, valid is 1 to 32768: one is used", pairs);
+        pairs = 1;
+    }
+    net->max_pairs = pairs;
+    if (virtnet_has(net, VIRTIO_NET_F_RSS) || virtnet_has(net, VIRTIO_NET_F_HASH_REPORT)) {
+        CONFIG_FIELD(net, rss_max_key_size, &net->rss.max_key_size);
+        CONFIG_FIELD(net, rss_max_indirection_table_length, &net->rss.max_table_length);
+        net->transport.ops->config_read(&net->transport, offsetof(struct virtio_net_config, supported_hash_types),
+                                        &net->rss.hash_types, 4);
+    }
+}
+
 bool virtnet_link_up(struct virtnet *net)
 {
     uint16_t status = VIRTIO_NET_S_LINK_UP;
     if (virtnet_has(net, VIRTIO_NET_F_STATUS))
-        net->transport.ops->config_read(&net->transport, offsetof(struct virtio_net_config, status), &status, 2);
+        CONFIG_FIELD(net, status, &status);
     return (status & VIRTIO_NET_S_LINK_UP) != 0;
 }
 
@@ -165,7 +219,75 @@ static bool open_pci(struct virtnet *net, struct virtio_error *error)
     return wrong == NULL;
 }
 
-static bool enable_queue(struct virtnet *net, const struct virtqueue *vq, uint16_t vector, struct virtio_error *error)
+/* The largest power of two that neither the device nor the user (ring=) exceeds; 0: there is no such queue. */
+static uint16_t choose_size(struct virtnet *net, uint16_t queue)
+{
+    uint16_t size = net->transport.ops->queue_size(&net->transport, queue);
+    if (net->ring_max != 0 && net->ring_max < size && net->transport.ops->queue_size_free)
+        size = net->ring_max;
+    while ((size & (size - 1)) != 0) /* modern sizes may be any; a split ring's is a power of two (2.7) */
+        size &= (uint16_t)(size - 1);
+    return size;
+}
+
+/* Sizes of the first `want` pairs' queues. A pair that is not there ends the list; the first one must be. */
+static bool choose_sizes(struct virtnet *net, uint16_t want, struct virtio_error *error)
+{
+    for (uint16_t i = 0; i < net->max_pairs && i < want && i < VIRTNET_MAX_PAIRS; i++) {
+        for (uint16_t which = 0; which < 2; which++) {
+            uint16_t queue = (uint16_t)(2 * i + which), size = choose_size(net, queue);
+            net->ring_size[i][which] = size;
+            if (size >= 2)
+                continue;
+            if (i == 0)
+                return virtio_fail(&net->transport, error, "queue_size of queue %u is %u: no usable queue", queue,
+                                   size);
+            log_warn("virtio", "queue_size of queue %u is %u: %u pairs are used", queue, size, i);
+            return true;
+        }
+        net->pairs = (uint16_t)(i + 1);
+    }
+    return true;
+}
+
+bool virtnet_probe(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
+                   uint16_t ring_max, uint16_t want, struct virtio_error *error)
+{
+    struct feature_request asked = *request;
+    struct feature_choice choice;
+    *net = (struct virtnet){ .pci = *pci, .ring_max = ring_max };
+    if (!open_pci(net, error) || !virtio_start(&net->transport, error))
+        return false;
+    read_mtu(net, &asked);
+    if (!virtio_negotiate(&net->transport, &asked, &choice, error))
+        return false;
+    net->features = choice.acknowledged;
+    read_mac(net);
+    read_pairs(net);
+    msix_init(&net->msix, &net->pci);
+    return choose_sizes(net, want, error);
+}
+
+void virtnet_attach(struct virtnet *net, const struct virtnet *probed)
+{
+    *net = *probed;
+    virtio_pci_modern_attach(&net->transport, &probed->transport);
+    memset(&net->pair, 0, sizeof net->pair);
+    memset(&net->control, 0, sizeof net->control);
+}
+
+bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error)
+{
+    net->pair.net = net;
+    net->interrupts = choose_interrupts(net, net->pairs);
+    install_handlers(net);
+    if (!virtnet_pair_init(&net->pair, number, error))
+        return false;
+    virtnet_refill(&net->pair);
+    return true;
+}
+
+static bool enable_queue(struct virtnet *net, struct virtqueue *vq, uint16_t vector, struct virtio_error *error)
 {
     const char *wrong = net->transport.ops->queue_enable(&net->transport, vq, vector);
     if (wrong == NULL)
@@ -174,29 +296,65 @@ static bool enable_queue(struct virtnet *net, const struct virtqueue *vq, uint16
                        wrong);
 }
 
-bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
-                  uint16_t ring_max, struct virtio_error *error)
+/* The control queue, if there is one: its index is behind all queues the device has, however many are used (5.1.2). A
+ * device whose control queue cannot be used is driven without. */
+static bool start_control(struct virtnet *net, struct virtio_error *error)
 {
-    struct feature_request asked = *request;
-    struct feature_choice choice;
-    *net = (struct virtnet){ .pci = *pci, .ring_max = ring_max };
-    net->pair.net = net;
-    if (!open_pci(net, error) || !virtio_start(&net->transport, error))
+    if (!virtnet_has(net, VIRTIO_NET_F_CTRL_VQ))
+        return true;
+    uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index);
+    size = size < CONTROL_RING_MAX ? size : CONTROL_RING_MAX;
+    struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
+    void *ring = size >= 4 ? heap_alloc_aligned(virtqueue_split_bytes(size, 0), 4096) : NULL;
+    void *memory = heap_alloc_aligned(control_bytes(), 64);
+    if (ring == NULL || memory == NULL || virtqueue_split_init(&net->control.vq, &config, ring) != VIRTQ_OK) {
+        log_warn("virtio", "control queue %u of size %u: not used", index, size);
+        return true;
+    }
+    if (!enable_queue(net, &net->control.vq, VIRTIO_NO_VECTOR, error))
         return false;
-    read_mtu(net, &asked);
-    if (!virtio_negotiate(&net->transport, &asked, &choice, error))
+    control_init(&net->control, &net->transport, memory);
+    return true;
+}
+
+/* Tells the device how many pairs to use, and how to spread what it receives. Degrades to one pair. */
+static void set_pairs(struct virtnet *net, uint16_t pairs, const uint8_t *key, const uint8_t *table)
+{
+    net->pairs = 1;
+    if (virtnet_has(net, VIRTIO_NET_F_RSS) && pairs > 1) {
+        enum control_result r = control_set_rss(&net->control, &net->rss, key, table, pairs, HASH_TYPES);
+        net->rss_on = r == CONTROL_OK;
+        if (net->rss_on) {
+            net->pairs = pairs;
+            return;
+        }
+        log_warn("virtio", "RSS: %s", control_result_text(r));
+    }
+    if (virtnet_has(net, VIRTIO_NET_F_HASH_REPORT))
+        control_set_hash(&net->control, &net->rss, key, HASH_TYPES); /* no harm if not: frames then carry no hash */
+    if (pairs == 1 || !virtnet_has(net, VIRTIO_NET_F_MQ))
+        return;
+    enum control_result r = control_set_pairs(&net->control, pairs);
+    if (r == CONTROL_OK)
+        net->pairs = pairs;
+    else
+        log_warn("virtio", "%u queue pairs: %s; one is used", pairs, control_result_text(r));
+}
+
+bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_t pairs, const uint8_t *key,
+                   const uint8_t *table, struct virtio_error *error)
+{
+    setup_interrupts(net, peer, pairs);
+    for (uint16_t i = 0; i < pairs; i++) {
+        /* The queues are another core's, which waits for this to be done: nobody else may touch the common
+         * configuration. */
+        struct virtnet_pair *pair = (struct virtnet_pair *)peer[i].pair;
+        if (!enable_queue(net, &pair->rx, entry_for(net, i, 0), error) ||
+            !enable_queue(net, &pair->tx, entry_for(net, i, 1), error))
+            return false;
+    }
+    if (!start_control(net, error) || !virtio_go(&net->transport, error))
         return false;
-    net->features = choice.acknowledged;
-    read_mac(net);
-    struct vectors vector = setup_interrupts(net);
-    if (net->msix.count > 0 && !net->transport.ops->config_vector(&net->transport, vector.config))
-        log_warn("virtio", "msix_config does not keep vector %u: link changes go unnoticed", vector.config);
-    if (!virtnet_pair_init(&net->pair, 0, error) || !enable_queue(net, &net->pair.rx, vector.rx, error) ||
-        !enable_queue(net, &net->pair.tx, vector.tx, error))
-        return false;
-    virtnet_refill(&net->pair);
-    if (!virtio_go(&net->transport, error))
-        return false;
-    virtnet_flush(&net->pair);
+    set_pairs(net, pairs, key, table);
     return true;
 }

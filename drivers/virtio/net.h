@@ -8,10 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <linux/virtio_net.h>
+#include "drivers/virtio/control.h"
 #include "drivers/virtio/device.h"
 #include "kernel/pci_host.h"
 
-#define VIRTNET_HEADER       12 /* bytes of the header of a VERSION_1 device (5.1.6) */
+#define VIRTNET_HEADER       12 /* bytes of the header of a VERSION_1 device (5.1.6), */
+#define VIRTNET_HEADER_HASH  20 /* and with VIRTIO_NET_F_HASH_REPORT */
+#define VIRTNET_MAX_PAIRS    64 /* one per core */
 #define VIRTNET_MTU_MIN      68 /* RFC 791: no IPv4 below */
 #define VIRTNET_MTU_DEFAULT  1500
 #define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
@@ -39,6 +42,8 @@ struct virtnet_frame {
     struct rx_buffer *buffer[VIRTNET_FRAME_PIECES];
     uint32_t length[VIRTNET_FRAME_PIECES]; /* bytes written into each, the first one's header included */
     uint8_t flags;                         /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame */
+    uint8_t hash_report;                   /* VIRTIO_NET_HASH_REPORT_*; 0: the device gives no hash */
+    uint32_t hash;
 };
 
 /* Room for one frame that is being sent: the header, and what the driver changes of the frame or copies. */
@@ -61,8 +66,20 @@ struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
 };
 
+/* Where interrupts come from. */
+enum virtnet_interrupts {
+    VIRTNET_PER_QUEUE, /* a vector per queue, sent to its core */
+    VIRTNET_PER_PAIR,  /* a vector per pair */
+    VIRTNET_TWO,       /* one for all queues, one for the configuration; core 0 wakes the others */
+    VIRTNET_ONE,       /* one for everything */
+    VIRTNET_INTX,      /* the pin's, through the 8259 */
+    VIRTNET_POLLED,    /* none */
+};
+
 struct virtnet_pair {
     struct virtnet *net;
+    uint16_t number;
+    uint16_t header; /* bytes of the virtio-net header */
     struct virtqueue rx, tx;
     struct rx_pool pool;
     struct tx_slot *free_slot;
@@ -71,6 +88,8 @@ struct virtnet_pair {
     bool fault_reported[2]; /* of rx, tx: a ring's fault goes to the console once */
 };
 
+/* The device as one core sees it. What core 0 finds out by virtnet_probe() the others copy (virtnet_attach()); `pair`
+ * is the core's own. */
 struct virtnet {
     struct virtio_transport transport;
     struct pci_device pci;
@@ -78,20 +97,47 @@ struct virtnet {
     uint64_t features; /* acknowledged */
     uint8_t mac[6];
     uint16_t mtu;
-    uint16_t ring_max; /* ring= of the boot line, 0: the device's */
-    struct feature_request request;
-    volatile bool config_changed; /* set by the interrupt; cleared by virtnet_link_up()'s caller */
+    uint16_t ring_max;  /* ring= of the boot line, 0: the device's */
+    uint16_t max_pairs; /* the device's: its control queue has index 2 * max_pairs (5.1.2) */
+    uint16_t pairs;     /* in use */
+    bool rss_on;        /* the device steers by our key and table */
+    struct rss_limits rss;
+    uint16_t ring_size[VIRTNET_MAX_PAIRS][2]; /* of each pair's receive and transmit queue, as chosen */
+    struct control control;                   /* core 0's */
+    enum virtnet_interrupts interrupts;
+    volatile bool config_changed; /* set by the interrupt; cleared by who looks (net/loop.c) */
     volatile uint64_t config_interrupts;
-    bool vector_shared;     /* configuration and queues share an interrupt: any may mean either */
-    bool polled;            /* it cannot interrupt at all */
-    const char *interrupts; /* "msix/3", ... "intx", for the console */
+    void (*on_shared_interrupt)(void); /* called when an interrupt may be about other cores' queues */
     struct virtnet_pair pair;
 };
 
-/* Finds the structures of `pci`, resets the device, negotiates, sets up and fills the queues, and lets the device go.
- * On false *error says what is wrong, with register and value. */
-bool virtnet_init(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
-                  uint16_t ring_max, struct virtio_error *error);
+/* Finds the structures of `pci`, resets the device, negotiates and reads its configuration, up to FEATURES_OK (3.1.1,
+ * steps 1 to 6); chooses the ring sizes of at most `want` pairs; net->max_pairs says how many there can be. On false
+ * *error says what is wrong, with register and value. Core 0 only. */
+bool virtnet_probe(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
+                   uint16_t ring_max, uint16_t want, struct virtio_error *error);
+
+/* On another core: takes over what core 0 found out. */
+void virtnet_attach(struct virtnet *net, const struct virtnet *probed);
+
+/* Makes the core's own pair: rings, buffers, slots, posted receive buffers (the device sees nothing yet); installs its
+ * interrupt handlers. */
+bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error);
+
+/* What virtnet_start() gets to know of each pair. */
+struct virtnet_peer {
+    const struct virtnet_pair *pair;
+    uint32_t apic_id;
+};
+
+/* Tells the device of all pairs' queues, in the order of `peer`, and of the control queue, and lets it go (steps 7 and
+ * 8). Then sets the number of pairs, or RSS with `key` and `table`; if the device refuses, one pair is used, and the
+ * console says so: see net->pairs. Core 0 only. */
+bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_t pairs, const uint8_t *key,
+                   const uint8_t *table, struct virtio_error *error);
+
+/* For the console: "msix per queue", ... */
+const char *virtnet_interrupts_name(const struct virtnet *net);
 
 static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
 {

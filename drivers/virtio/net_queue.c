@@ -1,4 +1,5 @@
 /* A queue pair of a virtio-net device: receive buffers, transmit slots, and the way of a frame through them. */
+#include <stdio.h>
 #include <string.h>
 #include <linux/if_ether.h>
 #include <linux/virtio_config.h>
@@ -10,35 +11,27 @@
 #define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
 #define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
 #define VLAN_TAG     4u
-#define RX_DATA_MIN  (VIRTNET_HEADER + ETH_HLEN + VLAN_TAG)
+#define RX_DATA_MIN  (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
 
-/* The largest power of two that neither the device nor the user (ring=) exceeds. */
-static uint16_t choose_size(const struct virtnet *net, uint16_t queue)
+/* Says what failed. Only the text: the device's status is core 0's. */
+static bool no_memory(struct virtio_error *error, const char *what, unsigned number)
 {
-    uint16_t size = net->transport.ops->queue_size((struct virtio_transport *)&net->transport, queue);
-    if (net->ring_max != 0 && net->ring_max < size && net->transport.ops->queue_size_free)
-        size = net->ring_max;
-    while ((size & (size - 1)) != 0) /* modern sizes may be any; a split ring's is a power of two (2.7) */
-        size &= (uint16_t)(size - 1);
-    return size;
+    snprintf(error->text, sizeof error->text, "no memory for %s %u", what, number);
+    return false;
 }
 
-static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index, uint16_t indirect,
+static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index, uint16_t size, uint16_t indirect,
                        struct virtio_error *error)
 {
-    uint16_t size = choose_size(net, index);
-    if (size < 2)
-        return virtio_fail(&net->transport, error, "queue_size of queue %u is %u: no usable queue", index, size);
     if (!virtnet_has(net, VIRTIO_RING_F_INDIRECT_DESC))
         indirect = 0;
     void *mem = heap_alloc_aligned(virtqueue_split_bytes(size, indirect), 4096);
     if (mem == NULL)
-        return virtio_fail(&net->transport, error, "queue %u: no memory for a ring of %u", index, size);
+        return no_memory(error, "the ring of queue", index);
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), indirect };
-    virtqueue_split_init(vq, &config, mem);
-    return true;
+    return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
 }
 
 /* Buffers of one size: 2 KiB in all; larger where a whole frame must fit into one (no mergeable buffers, large
@@ -79,12 +72,13 @@ static bool make_slots(struct virtnet_pair *pair)
 bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio_error *error)
 {
     struct virtnet *net = pair->net;
-    if (!make_queue(net, &pair->rx, (uint16_t)(2 * number), 0, error) ||
-        !make_queue(net, &pair->tx, (uint16_t)(2 * number + 1), VIRTNET_TX_PIECES + 1, error))
+    const uint16_t *size = net->ring_size[number];
+    pair->number = number;
+    pair->header = virtnet_has(net, VIRTIO_NET_F_HASH_REPORT) ? VIRTNET_HEADER_HASH : VIRTNET_HEADER;
+    if (!make_queue(net, &pair->rx, (uint16_t)(2 * number), size[0], 0, error) ||
+        !make_queue(net, &pair->tx, (uint16_t)(2 * number + 1), size[1], VIRTNET_TX_PIECES + 1, error))
         return false;
-    if (!make_pool(pair) || !make_slots(pair))
-        return virtio_fail(&net->transport, error, "no memory for the buffers of queue pair %u", number);
-    return true;
+    return (make_pool(pair) && make_slots(pair)) || no_memory(error, "the buffers of queue pair", number);
 }
 
 /* ---- receive ---- */
@@ -141,12 +135,12 @@ static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint1
     return fits;
 }
 
-static uint32_t frame_bytes(const struct virtnet_frame *frame)
+static uint32_t frame_bytes(const struct virtnet_frame *frame, uint32_t header)
 {
     uint32_t n = 0;
     for (uint16_t i = 0; i < frame->count; i++)
         n += frame->length[i];
-    return n - VIRTNET_HEADER;
+    return n - header;
 }
 
 /* Checks the header against what was negotiated and against the frame (5.1.6.4.2). */
@@ -160,6 +154,14 @@ static bool header_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 
            (uint32_t)h->csum_start + h->csum_offset + 2 <= bytes;
 }
 
+/* The hash that the device worked out, where it could (5.1.6.4.3). */
+static void read_hash(struct virtnet_frame *frame)
+{
+    const struct virtio_net_hdr_v1_hash *h = (const struct virtio_net_hdr_v1_hash *)frame->buffer[0]->data;
+    frame->hash = h->hash_value;
+    frame->hash_report = h->hash_report <= UINT8_MAX ? (uint8_t)h->hash_report : 0;
+}
+
 bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
 {
     const struct virtnet *net = pair->net;
@@ -168,7 +170,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
         const struct virtio_net_hdr_v1 *h = (const struct virtio_net_hdr_v1 *)first->data;
         frame->buffer[0] = first;
         frame->count = 1;
-        if (frame->length[0] < VIRTNET_HEADER + ETH_HLEN) {
+        if (frame->length[0] < (uint32_t)pair->header + ETH_HLEN) {
             pair->rx_stats.short_frame++;
             drop(frame);
             continue;
@@ -179,13 +181,16 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        uint32_t bytes = frame_bytes(frame);
+        uint32_t bytes = frame_bytes(frame, pair->header);
         if (!header_ok(net, h, bytes)) {
             pair->rx_stats.bad_header++;
             drop(frame);
             continue;
         }
         frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h->flags : 0;
+        frame->hash_report = 0;
+        if (pair->header == VIRTNET_HEADER_HASH)
+            read_hash(frame);
         pair->rx_stats.packets++;
         pair->rx_stats.bytes += bytes;
         return true;
@@ -202,7 +207,7 @@ struct tx_slot *virtnet_slot(struct virtnet_pair *pair)
         return NULL;
     pair->free_slot = slot->next;
     slot->token = NULL;
-    memset(slot->data, 0, VIRTNET_HEADER);
+    memset(slot->data, 0, pair->header);
     return slot;
 }
 
@@ -216,7 +221,7 @@ bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inli
                   const struct virtq_buf *pieces, uint16_t count)
 {
     struct virtq_buf all[VIRTNET_TX_PIECES + 1];
-    uint32_t bytes = inline_bytes - VIRTNET_HEADER;
+    uint32_t bytes = inline_bytes - pair->header;
     all[0] = (struct virtq_buf){ (uint64_t)(uintptr_t)slot->data, inline_bytes };
     for (uint16_t i = 0; i < count; i++) {
         all[i + 1] = pieces[i];
@@ -251,9 +256,9 @@ void virtnet_flush(struct virtnet_pair *pair)
 {
     struct virtio_transport *t = &pair->net->transport;
     if (virtqueue_publish(&pair->rx))
-        t->ops->notify(t, pair->rx.index);
+        t->ops->notify(t, &pair->rx);
     if (virtqueue_publish(&pair->tx))
-        t->ops->notify(t, pair->tx.index);
+        t->ops->notify(t, &pair->tx);
 }
 
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx)

@@ -51,10 +51,8 @@ static void write_address(volatile char *low, volatile char *high, const void *a
     mmio_write32(high, (uint32_t)((uintptr_t)address >> 32));
 }
 
-static const char *modern_queue_enable(struct virtio_transport *t, const struct virtqueue *vq, uint16_t vector)
+static const char *modern_queue_enable(struct virtio_transport *t, struct virtqueue *vq, uint16_t vector)
 {
-    if (vq->index >= VIRTIO_MAX_QUEUES)
-        return "queue index beyond the driver's";
     mmio_write16(COMMON(t, queue_select), vq->index);
     mmio_write16(COMMON(t, queue_size), vq->size);
     if (mmio_read16(COMMON(t, queue_size)) != vq->size)
@@ -65,7 +63,7 @@ static const char *modern_queue_enable(struct virtio_transport *t, const struct 
     uint64_t at = (uint64_t)mmio_read16(COMMON(t, queue_notify_off)) * t->notify_multiplier;
     if (at + sizeof(uint16_t) > t->notify_length)
         return "queue_notify_off lies beyond the notification structure";
-    t->queue_notify[vq->index] = (volatile uint16_t *)(t->notify + at);
+    vq->notify = (volatile uint16_t *)(t->notify + at);
     write_address(COMMON(t, queue_desc_lo), COMMON(t, queue_desc_hi), vq->desc);
     write_address(COMMON(t, queue_avail_lo), COMMON(t, queue_avail_hi), vq->avail);
     write_address(COMMON(t, queue_used_lo), COMMON(t, queue_used_hi), vq->used);
@@ -73,9 +71,10 @@ static const char *modern_queue_enable(struct virtio_transport *t, const struct 
     return NULL;
 }
 
-static void modern_notify(struct virtio_transport *t, uint16_t queue)
+static void modern_notify(struct virtio_transport *t, const struct virtqueue *vq)
 {
-    *t->queue_notify[queue] = queue;
+    (void)t;
+    *vq->notify = vq->index;
 }
 
 static bool modern_config_vector(struct virtio_transport *t, uint16_t vector)
@@ -170,4 +169,11 @@ const char *virtio_pci_modern_init(struct virtio_transport *t, const struct pci_
     if (t->config == NULL)
         return "no usable device configuration structure";
     return NULL;
+}
+
+void virtio_pci_modern_attach(struct virtio_transport *t, const struct virtio_transport *found)
+{
+    *t = *found;
+    t->ops = &modern_ops; /* this copy's own functions */
+    t->pci = NULL;        /* configuration space is core 0's */
 }

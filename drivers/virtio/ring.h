@@ -93,7 +93,8 @@ struct virtqueue {
     uint16_t published; /* avail->idx as the device sees it */
     uint16_t last_used; /* next used entry to read */
     uint16_t indirect_max;
-    uint16_t index; /* queue index on the device */
+    uint16_t index;            /* queue index on the device */
+    volatile uint16_t *notify; /* the transport's: where the device is told */
     bool event_idx;
     bool callbacks; /* an interrupt is asked for */
     bool broken;

@@ -7,8 +7,7 @@
 #include "drivers/virtio/ring.h"
 #include "kernel/pci.h"
 
-#define VIRTIO_NO_VECTOR  0xffff /* VIRTIO_MSI_NO_VECTOR */
-#define VIRTIO_MAX_QUEUES 3      /* one queue pair and the control queue */
+#define VIRTIO_NO_VECTOR 0xffff /* VIRTIO_MSI_NO_VECTOR */
 
 struct virtio_transport;
 
@@ -25,10 +24,10 @@ struct virtio_transport_ops {
     /* True if a smaller size than the largest can be chosen (legacy devices' rings have a fixed size). */
     bool queue_size_free;
     /* Tells the device where the queue lies, its size and its interrupt vector (VIRTIO_NO_VECTOR: none), reads size and
-     * vector back and enables it. NULL, or what the device refused. (4.1.5.1.3) */
-    const char *(*queue_enable)(struct virtio_transport *t, const struct virtqueue *vq, uint16_t vector);
-    /* Tells the device that there is something new in the queue (2.9). */
-    void (*notify)(struct virtio_transport *t, uint16_t queue);
+     * vector back, enables it and fills in vq->notify. NULL, or what the device refused. (4.1.5.1.3) */
+    const char *(*queue_enable)(struct virtio_transport *t, struct virtqueue *vq, uint16_t vector);
+    /* Tells the device that there is something new in the queue (2.9). Any core may, for its own queues. */
+    void (*notify)(struct virtio_transport *t, const struct virtqueue *vq);
     /* Sets the interrupt vector of configuration changes; false if the device refused it. */
     bool (*config_vector)(struct virtio_transport *t, uint16_t vector);
     /* Reads bytes of the device's own configuration, all from one generation (2.5.3). False when there are not so many,
@@ -45,10 +44,12 @@ struct virtio_transport {
     const struct pci_device *pci;
     volatile char *common, *isr, *config, *notify; /* the four structures, in their BARs */
     uint32_t config_length, notify_length, notify_multiplier;
-    volatile uint16_t *queue_notify[VIRTIO_MAX_QUEUES];
 };
 
 /* Finds the modern structures of `pci` (BARs sized, memory decoding on): of each type the first usable one. NULL, or
  * what is missing. */
 const char *virtio_pci_modern_init(struct virtio_transport *t, const struct pci_device *pci);
+
+/* On a further core: takes over what another core's virtio_pci_modern_init() found. */
+void virtio_pci_modern_attach(struct virtio_transport *t, const struct virtio_transport *found);
 #endif

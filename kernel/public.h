@@ -1,0 +1,40 @@
+/* The public area: what cores write while others read it. Every field says who writes it and why it cannot be private.
+ * Packets travel by mailbox (kernel/mailbox.h); buffers go home by `returned`. */
+#ifndef RINGSIDE_PUBLIC_H
+#define RINGSIDE_PUBLIC_H
+#include <stdint.h>
+#include "kernel/mailbox.h"
+#include "kernel/shared.h"
+
+enum core_state {
+    CORE_ABSENT,
+    CORE_STARTED, /* it runs its copy of the program */
+    CORE_READY,   /* its rings are laid out, its buffers posted */
+    CORE_FAILED,  /* it has no memory for its queues */
+};
+
+enum phase {
+    PHASE_START, /* cores come up and lay out their queues */
+    PHASE_RUN,    /* the device runs */
+};
+
+/* A core's public part, on cache lines of its own. */
+struct public_core {
+    _Alignas(CACHE_LINE) uint32_t state; /* enum core_state; by the core, for core 0 at start-up */
+    uint64_t queue[2][4]; /* by the core, for core 0, which alone may tell the device: of the receive and the transmit
+                             queue the addresses of the three areas, and the size */
+    const void *counters; /* by the core: where its counters are, for whoever serves them */
+    _Alignas(CACHE_LINE) void
+        *returned; /* by others: buffers of this core that they are done with, a list of which this core takes all
+                      at once. A list and not a mailbox, because it can never be full. */
+};
+
+struct public_area {
+    _Alignas(CACHE_LINE) uint32_t console_lock; /* by whoever prints: a line is not to be torn */
+    _Alignas(CACHE_LINE) uint32_t phase;        /* enum phase; by core 0, for all at start-up */
+    uint32_t pairs;                             /* by core 0: queue pairs in use */
+    const void *net;                            /* by core 0: the device as negotiated (drivers/virtio/net.h) */
+    struct mailbox_system *mailboxes;
+    struct public_core core[MAX_CORES];
+};
+#endif
