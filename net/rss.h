@@ -23,13 +23,14 @@ void rss_init(struct rss *rss, const uint8_t key[RSS_KEY_BYTES], unsigned queues
 
 /* What a frame says about where it belongs. */
 enum rss_kind {
-    RSS_OTHER,      /* no IP, or too short to tell: the core that got it keeps it */
-    RSS_IP,         /* hash over the two addresses: no ports (other protocols) */
+    RSS_OTHER,      /* no IP, cut short, or too many extension headers: the core that got it keeps it */
+    RSS_IP,         /* hash over the two addresses: no ports (other protocols, ICMP among them) */
     RSS_PORTS,      /* hash over addresses and ports: TCP or UDP */
     RSS_FRAGMENT,   /* a fragment: hash over the two addresses; the whole is steered after reassembly */
     RSS_EVERYBODY,  /* ARP, IPv6 neighbour discovery, router advertisement, MLD: for every core */
     RSS_CONTROL,    /* belongs to core 0: DHCP's client port */
-    RSS_ICMP_ERROR, /* hash of the embedded packet's flow, turned round: the owner of the connection it is about */
+    RSS_ICMP_ERROR, /* hash of the embedded packet's flow, turned round: the owner of the connection it is about (over
+                       the two addresses when that packet has no ports) */
 };
 
 struct rss_result {
@@ -37,8 +38,10 @@ struct rss_result {
     uint32_t hash;
 };
 
-/* Parses an Ethernet frame of which the first `n` bytes are at `frame`. Lengths are checked; IPv6 extension headers are
- * followed (at most 8). */
+/* Parses an Ethernet frame (without VLAN tag: a tagged one is RSS_OTHER) of which the first `n` bytes are at `frame`.
+ * Lengths are checked; IPv6 extension headers are followed (at most 8). `hash` is 0 for kinds without one. The hash is
+ * the device's for the types IPv4, TCPv4, UDPv4, IPv6, TCPv6 and UDPv6 of virtio 1.3, 5.1.6.4.3; with the _EX types the
+ * device would take other addresses from extension headers, so they stay off. */
 struct rss_result rss_parse(const struct rss *rss, const uint8_t *frame, uint32_t n);
 
 /* Hashes of a flow, addresses and ports in network order: remote first, as a received packet has them (source,
@@ -54,8 +57,9 @@ static inline unsigned rss_owner(const struct rss *rss, uint32_t hash)
     return rss->table[hash & (RSS_TABLE - 1)];
 }
 
-/* A local port in [first, first + count) for an active open to `remote`:`remote_port` such that answers hash to core
- * `core`; 0 if none does. Addresses have `length` 4 or 16 bytes; ports in host order. */
+/* The lowest local port in [first, first + count) for an active open to `remote`:`remote_port` such that answers hash
+ * to core `core`; 0 if none does (or `length` is neither 4 nor 16). Ports above 65535, and 0, are not in the range.
+ * Addresses have `length` bytes; ports in host order. */
 uint16_t rss_port_for(const struct rss *rss, unsigned core, unsigned length, const uint8_t *local,
                       const uint8_t *remote, uint16_t remote_port, uint16_t first, uint16_t count);
 #endif
