@@ -163,8 +163,8 @@ uint64_t lapic_msi_address(uint32_t to)
     return 0xfee00000ull | (uint64_t)(to & 0xff) << 12;
 }
 
-/* The command register is written when the last command has been delivered: a bounded wait, since nothing follows from a
- * command that is lost but a core that does not answer. */
+/* The command register is written when the last command has been delivered: a bounded wait, since nothing follows from
+ * a command that is lost but a core that does not answer. */
 static void command(uint32_t to, uint32_t low)
 {
     if (x2apic) {

@@ -8,8 +8,8 @@
 /* Moves the 8259s to VECTOR_PIC and masks them. Core 0 only. */
 void pic_init(void);
 
-/* Switches the core's local APIC on (x2APIC where the processor has it) and masks its sources. `base`: the address of the
- * xAPIC's registers. Returns the APIC id. */
+/* Switches the core's local APIC on (x2APIC where the processor has it) and masks its sources. `base`: the address of
+ * the xAPIC's registers. Returns the APIC id. */
 uint32_t lapic_init(uint64_t base);
 
 /* Interprocessor interrupts (SDM 3, 10.6): INIT; start-up at 4 KiB page `page` below 1 MiB; an ordinary interrupt. */

@@ -4,11 +4,13 @@
 #include "kernel/console.h"
 #include "kernel/x86.h"
 
-#define COM1     0x3f8
-#define LINE_MAX 1000
+#define COM1       0x3f8
+#define LINE_MAX   1000
+#define LOCK_TRIES 1000000u
 
 static enum log_level shown = LOG_INFO;
 static unsigned core_id;
+static uint32_t *lock;
 
 void console_init(unsigned id)
 {
@@ -20,6 +22,11 @@ void console_init(unsigned id)
     outb(COM1 + 3, 3); /* 8N1 */
     outb(COM1 + 2, 7); /* FIFOs on and cleared */
     outb(COM1 + 4, 3); /* DTR, RTS */
+}
+
+void console_share(uint32_t *l)
+{
+    lock = l;
 }
 
 void console_level(enum log_level level)
@@ -59,7 +66,14 @@ static void write_line(char *line, int n)
         if ((unsigned char)line[i] < ' ' || (unsigned char)line[i] > '~')
             line[i] = '?';
     line[length] = '\n';
+    for (unsigned tries = 0; lock != NULL && __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) != 0; tries++) {
+        if (tries > LOCK_TRIES)
+            break;
+        cpu_relax();
+    }
     console_write(line, length + 1);
+    if (lock != NULL)
+        __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
 static int prefix(char *line, const char *area)

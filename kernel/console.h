@@ -3,10 +3,15 @@
 #define RINGSIDE_CONSOLE_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "kernel/bootline.h"
 
 /* Sets up COM1 (115200 8N1, FIFO on; 16550 data sheet) for core `id`. Lines are cut at 1,000 characters. */
 void console_init(unsigned id);
+
+/* From now on lines of several cores are kept whole by this lock, which they share. It is waited for a moment only: the
+ * core that has it may have died. */
+void console_share(uint32_t *lock);
 
 /* Lines below this level are not printed. */
 void console_level(enum log_level level);

@@ -1,4 +1,5 @@
 /* Where a core's copy of the program starts, and the order in which everything comes up. */
+#include <stdio.h>
 #include <string.h>
 #include "apps/app.h"
 #include "drivers/virtio/net.h"
@@ -12,32 +13,41 @@
 #include "kernel/paging.h"
 #include "kernel/panic.h"
 #include "kernel/pci_host.h"
+#include "kernel/public.h"
 #include "kernel/random.h"
 #include "kernel/shared.h"
+#include "kernel/smp.h"
 #include "kernel/traps.h"
+#include "kernel/x86.h"
 #include "lwip/init.h"
 #include "net/address.h"
 #include "net/loop.h"
 #include "net/netif.h"
+#include "net/steer.h"
 
 #define PCI_VENDOR_VIRTIO  0x1af4
 #define PCI_VIRTIO_NET     0x1041 /* 0x1040 + device type 1 (virtio 1.3, 4.1.2) */
 #define PCI_VIRTIO_NET_OLD 0x1000 /* transitional */
 
-void core_main(unsigned id, struct shared *shared);
+void core_main(unsigned id, struct shared *all);
 
-static const struct shared *shared_by_all;
-static struct bootline boot;
+static const struct shared *shared;
+static unsigned number;
 static struct virtnet device;
 
 const struct shared *core_shared(void)
 {
-    return shared_by_all;
+    return shared;
+}
+
+unsigned core_number(void)
+{
+    return number;
 }
 
 const struct world *core_world(void)
 {
-    return &shared_by_all->world0;
+    return number == 0 ? &shared->world0 : &shared->core[number].world;
 }
 
 static void unknown_word(void *context, const char *sentence)
@@ -52,22 +62,22 @@ static bool app_known(void *context, const char *name)
     return app_exists(name);
 }
 
-static void read_boot_line(const struct shared *shared)
+static void read_boot_line(struct shared *all)
 {
     struct bootline_env env = { .unknown = unknown_word, .app_known = app_known, .app_names = app_names() };
     struct bootline_error error;
-    if (!bootline_parse(shared->cmdline, &boot, &env, &error))
+    if (!bootline_parse(all->cmdline, &all->boot, &env, &error))
         panic("%s", error.text);
-    console_level(boot.log);
-    if (boot.conform)
+    console_level(all->boot.log);
+    if (all->boot.conform)
         panic("bad value conform: the backend checks are not in this version; valid is a boot line without it");
 }
 
-static void say_hello(const struct shared *shared)
+static void say_hello(void)
 {
     static const char *const protocols[] = { "?", "PVH", "multiboot1", "multiboot2" };
     const struct acpi *acpi = acpi_tables();
-    log_info("boot", "ringside, started by %s; memory %llu MiB; %u core%s in the machine, 1 used",
+    log_info("boot", "ringside, started by %s; memory %llu MiB; %u core%s in the machine",
              protocols[shared->protocol & 3], (unsigned long long)(phys_total() >> 20), acpi->core_count,
              acpi->core_count == 1 ? "" : "s");
     log_info("boot", "clock: %s, TSC %llu kHz; %s", clock_source(), (unsigned long long)clock_tsc_khz(),
@@ -111,32 +121,44 @@ static void find_device(struct pci_device *found)
     panic("no virtio-net device on PCI (1af4:1041 or 1af4:1000)");
 }
 
-static void open_device(void)
+static void open_device(const struct shared *all)
 {
     struct pci_device found;
     struct virtio_error error;
-    struct feature_request request = { boot.features_off, boot.features_required };
+    struct feature_request request = { all->boot.features_off, all->boot.features_required };
+    uint16_t want =
+        all->boot.queues != 0 && all->boot.queues < VIRTNET_MAX_PAIRS ? (uint16_t)all->boot.queues : VIRTNET_MAX_PAIRS;
     find_device(&found);
-    if (!virtnet_init(&device, &found, &request, (uint16_t)boot.ring, &error))
+    if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
         panic("virtio-net at pci %02x:%02x.%x: %s", found.bdf >> 8, found.bdf >> 3 & 31, found.bdf & 7, error.text);
+}
+
+static void say_device(void)
+{
+    const struct pci_device *pci = &device.pci;
     char features[256];
     features_format(device.features, features, sizeof features);
-    log_info("virtio", "net at pci %02x:%02x.%x (%04x:%04x, %s), %s, %s; rings %u/%u, mtu %u", found.bdf >> 8,
-             found.bdf >> 3 & 31, found.bdf & 7, found.vendor, found.device, pci_host_name(),
-             device.transport.ops->name, device.interrupts, device.pair.rx.size, device.pair.tx.size, device.mtu);
+    log_info("virtio", "net at pci %02x:%02x.%x (%04x:%04x, %s), %s, %s; rings %u/%u, mtu %u", pci->bdf >> 8,
+             pci->bdf >> 3 & 31, pci->bdf & 7, pci->vendor, pci->device, pci_host_name(), device.transport.ops->name,
+             virtnet_interrupts_name(&device), device.pair.rx.size, device.pair.tx.size, device.mtu);
+    log_info("virtio", "queue pairs: %u in use, the device has %u; steering: %s", device.pairs, device.max_pairs,
+             device.rss_on      ? "rss"
+             : device.pairs > 1 ? "automatic"
+                                : "none needed");
     log_info("virtio", "features %s", features);
-    if (!device.transport.ops->queue_size_free && boot.ring != 0)
-        log_warn("virtio", "ring=%u has no effect: this device's rings have a fixed size", boot.ring);
+    if (!device.transport.ops->queue_size_free && shared->boot.ring != 0)
+        log_warn("virtio", "ring=%u has no effect: this device's rings have a fixed size", shared->boot.ring);
 }
 
 /* ---- applications ---- */
 
 static bool wanted(const struct app *app)
 {
-    if (boot.app_count == 0)
+    const struct bootline *boot = &shared->boot;
+    if (boot->app_count == 0)
         return app->by_default;
-    for (unsigned i = 0; i < boot.app_count; i++)
-        if (strcmp(boot.apps[i], app->name) == 0)
+    for (unsigned i = 0; i < boot->app_count; i++)
+        if (strcmp(boot->apps[i], app->name) == 0)
             return true;
     return false;
 }
@@ -144,47 +166,182 @@ static bool wanted(const struct app *app)
 static void start_apps(void)
 {
     for (const struct app *app = apps_start; app < apps_end; app++)
-        if (wanted(app) && app->start())
+        if (wanted(app) && app->start() && core_number() == 0)
             log_info("app", "%s on %s", app->name, app->ports);
 }
 
 /* ---- start ---- */
 
-static void start_kernel(const struct shared *shared)
+/* What every core does with its own copy: its stack over its own queue pair, its servers. */
+static struct netif *start_net(struct virtio_error *error)
 {
-    phys_init(shared);
-    paging_init(shared);
-    bool acpi = acpi_init(shared->rsdp);
-    clock_init(shared->boot_tsc);
-    heap_init(phys_take_largest());
-    read_boot_line(shared);
-    lapic_init(acpi_tables()->lapic);
-    lapic_timer_init();
-    say_hello(shared);
+    if (!virtnet_layout(&device, (uint16_t)core_number(), error))
+        return NULL;
+    lwip_init();
+    struct netif *netif = net_netif_add(&device.pair);
+    if (netif == NULL)
+        snprintf(error->text, sizeof error->text, "no memory for the network interface");
+    else
+        start_apps();
+    return netif;
+}
+
+static void start_kernel(struct shared *all)
+{
+    phys_init(all);
+    paging_init(all);
+    bool acpi = acpi_init(all->rsdp);
+    clock_init(all->boot_tsc);
+    clock_share(&all->clock);
+    read_boot_line(all);
+    pic_init();
+    all->lapic = acpi_tables()->lapic;
+    all->core[0].apic_id = lapic_init(all->lapic);
+    all->clock.lapic_hz = lapic_timer_init(0);
+    say_hello();
     if (!acpi)
         log_warn("boot", "no ACPI tables: one core, PCI by ports, no power-off");
     else if (!acpi_power_button_init())
         log_debug("boot", "no power button");
     log_debug("boot", "randomness: %s", random_init());
+    all->public_area = phys_alloc(sizeof *all->public_area, CACHE_LINE);
+    if (all->public_area == NULL)
+        panic("no memory for the public area");
+    memset(all->public_area, 0, sizeof *all->public_area);
+    console_share(&all->public_area->console_lock);
 }
 
-/* A core's copy of the program enters here, on its own stack, with the loader's page tables. */
-void core_main(unsigned id, struct shared *shared)
+/* How many cores are used: those of the machine, as far as the boot line and the device's queue pairs go. */
+static unsigned plan_cores(struct shared *all)
 {
-    shared_by_all = shared;
-    console_init(id);
-    panic_init(shared, &shared->world0);
-    traps_init(&shared->world0);
-    start_kernel(shared);
-    open_device();
-    lwip_init();
-    struct netif *netif = net_netif_add(&device.pair);
+    unsigned want = acpi_tables()->core_count;
+    if (all->boot.cores != 0 && all->boot.cores < want)
+        want = all->boot.cores;
+    if (device.pairs < want)
+        want = device.pairs;
+    if (want < acpi_tables()->core_count)
+        log_info("smp", "%u of %u cores used: %u queue pair%s%s", want, acpi_tables()->core_count, device.pairs,
+                 device.pairs == 1 ? "" : "s", all->boot.cores != 0 ? ", and cores= of the boot line" : "");
+    virtnet_plan(&device, (uint16_t)want);
+    all->public_area->net = &device;
+    return want;
+}
+
+/* Messages per ring: many for few cores, fewer for many, since the number of rings is the square of theirs. */
+static uint32_t mailbox_slots(unsigned cores)
+{
+    uint32_t slots = 256;
+    while (slots > 16 && slots * cores > 2048)
+        slots /= 2;
+    return slots;
+}
+
+/* Makes the mailboxes and starts the others. Returns how many cores run. */
+static unsigned start_others(struct shared *all, unsigned want)
+{
+    uint32_t slots = mailbox_slots(want);
+    void *mailboxes = phys_alloc(mailbox_bytes(want, slots), CACHE_LINE);
+    if (mailboxes == NULL)
+        panic("no memory for the mailboxes of %u cores", want);
+    all->public_area->mailboxes = mailbox_system_init(mailboxes, want, slots);
+    return smp_start(all, want);
+}
+
+static void start_device(struct shared *all, unsigned running)
+{
+    static struct virtnet_peer peer[MAX_CORES];
+    struct virtio_error error;
+    unsigned pairs = 1;
+    peer[0] = (struct virtnet_peer){ &device.pair, all->core[0].apic_id };
+    while (pairs < running && smp_wait(all, pairs, CORE_STARTED) == CORE_READY) {
+        peer[pairs] = (struct virtnet_peer){ all->public_area->core[pairs].pair, all->core[pairs].apic_id };
+        pairs++;
+    }
+    if (pairs < running)
+        log_warn("smp", "core %u is not ready: %u queue pairs are used", pairs, pairs);
+    steer_plan(pairs);
+    if (!virtnet_start(&device, peer, (uint16_t)pairs, steer_key(), steer_table(), &error))
+        panic("virtio-net at pci %02x:%02x.%x: %s", device.pci.bdf >> 8, device.pci.bdf >> 3 & 31, device.pci.bdf & 7,
+              error.text);
+    if (device.pairs < pairs)
+        steer_plan(device.pairs);
+    all->public_area->pairs = device.pairs;
+}
+
+/* Core 0: finds out what there is, starts the others, starts the device, lets everybody run. */
+static struct netif *first_core(struct shared *all)
+{
+    start_kernel(all);
+    open_device(all);
+    unsigned running = start_others(all, plan_cores(all));
+    heap_init(all->core[0].heap);
+    steer_init();
+    struct virtio_error error;
+    struct netif *netif = start_net(&error);
     if (netif == NULL)
-        panic("no memory for the network interface");
-    net_netif_check_link(netif);
-    start_apps();
-    net_address_start(netif, &device, &boot);
-    net_loop(netif, &device, boot.poll_us);
+        panic("%s", error.text);
+    start_device(all, running);
+    say_device();
+    /* From here on the shared structure is read-only. The others reload their page tables when they are let go. */
+    if (!paging_protect(all->loader_segment[all->loader_segment_count - 1].at, 4))
+        panic("no memory for page tables");
+    __atomic_store_n(&all->public_area->phase, PHASE_RUN, __ATOMIC_RELEASE);
+    return netif;
+}
+
+static _Noreturn void park(const char *why)
+{
+    log_info("smp", "parked: %s", why);
+    for (;;)
+        __asm__ volatile("cli; hlt");
+}
+
+/* Every other core: makes its stack and its queues, says so, and waits to be let go. */
+static struct netif *further_core(void)
+{
+    const struct core_info *me = &shared->core[core_number()];
+    struct public_core *face = &shared->public_area->core[core_number()];
+    clock_adopt(&shared->clock, shared->boot_tsc);
+    console_share(&shared->public_area->console_lock);
+    console_level(shared->boot.log);
+    heap_init(me->heap);
+    lapic_init(shared->lapic);
+    lapic_timer_init(shared->clock.lapic_hz);
+    random_init();
+    __atomic_store_n(&face->state, CORE_STARTED, __ATOMIC_RELEASE);
+    virtnet_attach(&device, shared->public_area->net);
+    steer_init();
+    struct virtio_error error;
+    struct netif *netif = start_net(&error);
+    if (netif == NULL) {
+        __atomic_store_n(&face->state, CORE_FAILED, __ATOMIC_RELEASE);
+        park(error.text);
+    }
+    face->pair = &device.pair;
+    __atomic_store_n(&face->state, CORE_READY, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&shared->public_area->phase, __ATOMIC_ACQUIRE) != PHASE_RUN)
+        cpu_relax();
+    write_cr3(read_cr3());
+    if (core_number() >= shared->public_area->pairs)
+        park("there is no queue pair for this core");
+    steer_plan(shared->public_area->pairs);
+    return netif;
+}
+
+/* A core's copy of the program enters here, on its own stack, with the loader's page tables (core 0) or the program's.
+ */
+void core_main(unsigned id, struct shared *all)
+{
+    shared = all;
+    number = id;
+    const struct world *world = core_world();
+    console_init(id);
+    panic_init(all, world);
+    traps_init(world);
+    struct netif *netif = id == 0 ? first_core(all) : further_core();
+    steer_start(netif);
+    net_address_start(netif, &device, &shared->boot);
+    net_loop(netif, &device, shared->boot.poll_us);
     log_info("boot", "asked to end");
     machine_exit(EXIT_WELL);
 }

@@ -17,9 +17,9 @@ void paging_init(const struct shared *shared);
  * otherwise). */
 volatile void *paging_map_mmio(uint64_t address, uint64_t size);
 
-/* Sets how whole pages may be used, mapped before or not: `flags` as ELF's (4 read, 2 write, 1 execute), 0: not at all. Large pages
- * are split. Only this core's view is refreshed: others must not have used the pages, or reload their tables afterwards. False: no
- * memory for a table. */
+/* Sets how whole pages may be used, mapped before or not: `flags` as ELF's (4 read, 2 write, 1 execute), 0: not at all.
+ * Large pages are split. Only this core's view is refreshed: others must not have used the pages, or reload their
+ * tables afterwards. False: no memory for a table. */
 bool paging_protect(struct range range, uint32_t flags);
 
 /* Address of the tables, for cores that start. */

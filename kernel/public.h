@@ -15,15 +15,15 @@ enum core_state {
 
 enum phase {
     PHASE_START, /* cores come up and lay out their queues */
-    PHASE_RUN,    /* the device runs */
+    PHASE_RUN,   /* the device runs */
 };
 
 /* A core's public part, on cache lines of its own. */
 struct public_core {
     _Alignas(CACHE_LINE) uint32_t state; /* enum core_state; by the core, for core 0 at start-up */
-    uint64_t queue[2][4]; /* by the core, for core 0, which alone may tell the device: of the receive and the transmit
-                             queue the addresses of the three areas, and the size */
-    const void *counters; /* by the core: where its counters are, for whoever serves them */
+    const void *pair; /* by the core, for core 0, which alone may tell the device of its queues (struct virtnet_pair) */
+    const void *counters; /* by the core: where its counters are, for whoever serves them (struct net_counters) */
+    uint32_t starved;     /* by the core: it has no receive buffer left; whoever returns one wakes it */
     _Alignas(CACHE_LINE) void
         *returned; /* by others: buffers of this core that they are done with, a list of which this core takes all
                       at once. A list and not a mailbox, because it can never be full. */

@@ -1,12 +1,14 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernel/console.h"
+#include "kernel/core.h"
 #include "lwip/dhcp.h"
 #include "lwip/ethip6.h"
 #include "lwip/nd6.h"
 #include "lwip/timeouts.h"
 #include "net/address.h"
 #include "net/hooks.h"
+#include "net/steer.h"
 
 #define PATIENCE_MS  10000 /* for a lease, or the link */
 #define IPV6_MTU_MIN 1280  /* RFC 8200, 5 */
@@ -30,7 +32,7 @@ static const char *ip6_text(unsigned slot, char *text, size_t size)
 static void print_ready(void)
 {
     char features[256], ip[IP4ADDR_STRLEN_MAX] = "none", ip6[IP6ADDR_STRLEN_MAX] = "none";
-    if (ready)
+    if (ready || core_number() != 0)
         return;
     ready = true;
     if (!ip4_addr_isany(netif_ip4_addr(interface)))
@@ -40,7 +42,7 @@ static void print_ready(void)
     if (!ip6_addr_isinvalid(netif_ip6_addr_state(interface, slot)))
         ip6_text(slot, ip6, sizeof ip6);
     features_format(device->features, features, sizeof features);
-    console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=1 queues=1 features=%s", ip,
+    console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=%u queues=%u features=%s", ip,
                   ip6, device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5],
                   features);
 }
@@ -63,8 +65,13 @@ static void say_ip4(void)
 /* Called by lwIP when an address or the link changes. */
 static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
 {
-    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED && !ip4_addr_isany(netif_ip4_addr(netif)))
-        say_ip4();
+    if (core_number() != 0)
+        return;
+    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED) {
+        steer_tell_address(netif_ip4_addr(netif)->addr, netif_ip4_netmask(netif)->addr, netif_ip4_gw(netif)->addr);
+        if (!ip4_addr_isany(netif_ip4_addr(netif)))
+            say_ip4();
+    }
     if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED) {
         unsigned slot = (unsigned)args->ipv6_addr_state_changed.addr_index;
         char ip6[IP6ADDR_STRLEN_MAX];
@@ -89,6 +96,8 @@ static void on_patience_over(void *argument)
 static void start_ip4(void)
 {
     ip4_addr_t ip, mask, gw;
+    if (boot->ip != IP_STATIC && core_number() != 0)
+        return; /* core 0 tells */
     if (boot->ip != IP_STATIC) {
         if (dhcp_start(interface) != ERR_OK)
             log_error("net", "DHCP cannot be started: no memory");
@@ -154,7 +163,8 @@ void net_address_start(struct netif *netif, const struct virtnet *dev, const str
     boot = line;
     netif_add_ext_callback(&callback, on_change);
     netif_set_up(netif);
-    sys_timeout(PATIENCE_MS, on_patience_over, NULL);
+    if (core_number() == 0)
+        sys_timeout(PATIENCE_MS, on_patience_over, NULL);
     start_ip6();
     start_ip4();
 }

@@ -10,6 +10,7 @@
 #include "lwip/timeouts.h"
 #include "net/loop.h"
 #include "net/netif.h"
+#include "net/steer.h"
 
 #define RECEIVE_BUDGET   64u
 #define SLEEP_MAX_MS     4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
@@ -45,7 +46,7 @@ static bool poll(struct virtnet_pair *pair, uint64_t ns)
 {
     uint64_t from = clock_ns(), now = from;
     bool found;
-    while (!(found = virtqueue_pending(&pair->rx)) && now - from < ns) {
+    while (!(found = virtqueue_pending(&pair->rx) || steer_pending()) && now - from < ns) {
         cpu_relax();
         now = clock_ns();
     }
@@ -76,13 +77,15 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
         wait = limit_ns;
     if (wait == 0)
         return;
-    if (virtnet_sleep(pair, net_netif_waiting(netif)) && !acpi_power_button()) {
+    bool quiet = virtnet_sleep(pair, net_netif_waiting(netif));
+    if (steer_sleep() && quiet && !acpi_power_button()) {
         arm_timer(now, wait);
         cpu_halt();
         last_sleep = clock_ns() - now;
         stats.sleeps++;
         stats.halted_ns += last_sleep;
     }
+    steer_awake();
     virtnet_awake(pair);
 }
 
@@ -90,10 +93,10 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
 static uint64_t check_config(struct netif *netif, struct virtnet *dev)
 {
     static uint64_t looked;
-    if (!dev->config_changed)
+    if (!dev->config_changed) /* only core 0 gets that interrupt */
         return UINT64_MAX;
     uint64_t since = clock_ns() - looked;
-    if (dev->vector_shared && since < CONFIG_LOOK_NS)
+    if (dev->interrupts == VIRTNET_ONE && since < CONFIG_LOOK_NS)
         return CONFIG_LOOK_NS - since;
     looked += since;
     dev->config_changed = false;
@@ -109,13 +112,15 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
         unsigned work = net_netif_reclaim(netif);
         work += net_netif_receive(netif, RECEIVE_BUDGET);
+        work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
         sys_check_timeouts();
+        steer_flush();
         virtnet_flush(pair);
         if (work > 0)
             continue;
         uint64_t limit = check_config(netif, dev);
-        if (dev->polled && limit > NO_INTERRUPT_NS)
+        if (dev->interrupts == VIRTNET_POLLED && limit > NO_INTERRUPT_NS)
             limit = NO_INTERRUPT_NS;
         virtnet_report_faults(pair);
         if (!poll(pair, poll_time(poll_us)))

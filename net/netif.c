@@ -17,8 +17,10 @@
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
+#include "net/buffer.h"
 #include "net/netif.h"
 #include "net/offload.h"
+#include "net/steer.h"
 
 #define POOL_LOW      64u   /* free buffers below which received frames are copied */
 #define WAITING_MAX   1024u /* frames that may wait for room in the ring */
@@ -34,12 +36,6 @@ struct interface {
     struct netif_stats stats;
 };
 
-/* What owner[] of a receive buffer holds. */
-struct rx_pbuf {
-    struct pbuf_custom custom;
-};
-_Static_assert(sizeof(struct rx_pbuf) <= sizeof(((struct rx_buffer *)0)->owner), "the pbuf fits into its buffer");
-
 static struct interface the_interface;
 
 static struct interface *interface_of(const struct netif *netif)
@@ -49,62 +45,20 @@ static struct interface *interface_of(const struct netif *netif)
 
 /* ---- receive ---- */
 
-static void on_pbuf_free(struct pbuf *p)
-{
-    virtnet_release((struct rx_buffer *)((char *)p - offsetof(struct rx_buffer, owner)));
-}
-
-static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t length)
-{
-    struct pbuf_custom *custom = &((struct rx_pbuf *)buffer->owner)->custom;
-    custom->custom_free_function = on_pbuf_free;
-    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip,
-                               (u16_t)(length - skip));
-}
-
-/* The frame as a pbuf chain over its own buffers. Length was checked to fit 16 bits. */
-static struct pbuf *wrap_frame(const struct virtnet_frame *frame)
-{
-    struct pbuf *head = wrap(frame->buffer[0], VIRTNET_HEADER, frame->length[0]);
-    for (uint16_t i = 1; i < frame->count; i++)
-        pbuf_cat(head, wrap(frame->buffer[i], 0, frame->length[i]));
-    return head;
-}
-
-/* The frame copied to the heap; its buffers go back. NULL: no memory. */
-static struct pbuf *copy_frame(const struct virtnet_frame *frame, uint32_t bytes)
-{
-    struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)bytes, PBUF_RAM);
-    uint32_t at = 0;
-    for (uint16_t i = 0; i < frame->count; i++) {
-        uint32_t skip = i == 0 ? VIRTNET_HEADER : 0, n = frame->length[i] - skip;
-        if (p != NULL)
-            pbuf_take_at(p, frame->buffer[i]->data + skip, (u16_t)n, (u16_t)at);
-        at += n;
-        virtnet_release(frame->buffer[i]);
-    }
-    return p;
-}
-
-static void release_frame(const struct virtnet_frame *frame)
-{
-    for (uint16_t i = 0; i < frame->count; i++)
-        virtnet_release(frame->buffer[i]);
-}
-
-static void input(struct interface *in, const struct virtnet_frame *frame)
+/* Hands a frame of this core's flows to lwIP. */
+static void input(struct interface *in, const struct virtnet_frame *frame, uint32_t header)
 {
     uint32_t bytes = 0;
     for (uint16_t i = 0; i < frame->count; i++)
         bytes += frame->length[i];
-    bytes -= VIRTNET_HEADER;
+    bytes -= header;
     if (bytes > UINT16_MAX) {
         in->stats.rx_too_long++;
-        release_frame(frame);
+        buffers_release(frame);
         return;
     }
     bool low = in->pair->pool.free_count < POOL_LOW;
-    struct pbuf *p = low ? copy_frame(frame, bytes) : wrap_frame(frame);
+    struct pbuf *p = low ? buffers_copy(frame, header) : buffers_wrap(frame, header);
     in->stats.rx_copied += low;
     if (p == NULL) {
         in->stats.rx_no_memory++;
@@ -120,13 +74,22 @@ static void input(struct interface *in, const struct virtnet_frame *frame)
     }
 }
 
+void net_netif_input_buffers(struct netif *netif, struct rx_buffer *first, uint32_t header, uint8_t flags)
+{
+    struct virtnet_frame frame;
+    buffers_unlink(first, &frame);
+    frame.flags = flags;
+    input(interface_of(netif), &frame, header);
+}
+
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
 {
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
     while (n < budget && virtnet_receive(in->pair, &frame)) {
-        input(in, &frame);
+        if (!steer_frame(&frame, in->pair->header))
+            input(in, &frame, in->pair->header);
         n++;
     }
     if (virtqueue_capacity(&in->pair->rx) > 0)
@@ -152,7 +115,7 @@ static uint16_t pieces_of(const struct pbuf *p)
 static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied)
 {
     if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM))
-        offload_checksum(virtnet_header(slot), slot->data + VIRTNET_HEADER, copied);
+        offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied);
 }
 
 /* A short frame: all of it into the slot. */
@@ -163,9 +126,9 @@ static bool send_short(struct interface *in, const struct pbuf *p)
     struct tx_slot *slot = virtnet_slot(in->pair);
     if (slot == NULL)
         return false;
-    pbuf_copy_partial(p, slot->data + VIRTNET_HEADER, p->tot_len, 0);
+    pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
     finish_header(in, slot, p->tot_len);
-    return virtnet_send(in->pair, slot, VIRTNET_HEADER + p->tot_len, NULL, 0);
+    return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
 
 /* A longer frame: its first bytes into the slot, the rest from where it lies. Takes a reference of its own. */
@@ -181,10 +144,10 @@ static bool send_long(struct interface *in, struct pbuf *p)
     struct tx_slot *slot = virtnet_slot(in->pair);
     if (slot == NULL)
         return false;
-    memcpy(slot->data + VIRTNET_HEADER, p->payload, copied);
+    memcpy(slot->data + in->pair->header, p->payload, copied);
     finish_header(in, slot, copied);
     slot->token = p;
-    if (!virtnet_send(in->pair, slot, (uint32_t)VIRTNET_HEADER + copied, pieces, count))
+    if (!virtnet_send(in->pair, slot, (uint32_t)in->pair->header + copied, pieces, count))
         return false;
     pbuf_ref(p);
     return true;
@@ -207,7 +170,7 @@ static bool send_copy(struct interface *in, const struct pbuf *p)
 /* Queues a frame; false: there is no room for it now. */
 static bool send_frame(struct interface *in, struct pbuf *p)
 {
-    if (p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER)
+    if (p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH)
         return send_short(in, p);
     uint16_t pieces = pieces_of(p);
     if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
@@ -231,6 +194,8 @@ static void wait_for_room(struct interface *in, struct pbuf *p)
 static err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
+    if (steer_swallows(p))
+        return ERR_OK;
     if (in->waiting_head == in->waiting_tail && send_frame(in, p))
         return ERR_OK;
     virtnet_flush(in->pair); /* the ring is full: let the device begin */
@@ -258,6 +223,12 @@ unsigned net_netif_reclaim(struct netif *netif)
     return n;
 }
 
+bool net_netif_starved(const struct netif *netif)
+{
+    const struct virtnet_pair *pair = interface_of(netif)->pair;
+    return pair->pool.free == NULL && virtqueue_capacity(&pair->rx) > 0;
+}
+
 bool net_netif_waiting(const struct netif *netif)
 {
     const struct interface *in = interface_of(netif);
@@ -278,19 +249,24 @@ err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u
 
 /* ---- the interface ---- */
 
-void net_netif_check_link(struct netif *netif)
+void net_netif_set_link(struct netif *netif, bool up)
 {
-    static bool said;
-    struct interface *in = interface_of(netif);
-    bool up = virtnet_link_up(in->pair->net);
-    if (said && up == (netif_is_link_up(netif) != 0))
-        return;
-    said = true;
-    log_info("net", "link %s", up ? "up" : "down");
     if (up)
         netif_set_link_up(netif);
     else
         netif_set_link_down(netif);
+}
+
+void net_netif_check_link(struct netif *netif)
+{
+    static bool said;
+    bool up = virtnet_link_up(interface_of(netif)->pair->net);
+    if (said && up == (netif_is_link_up(netif) != 0))
+        return;
+    said = true;
+    log_info("net", "link %s", up ? "up" : "down");
+    net_netif_set_link(netif, up);
+    steer_tell_link(up);
 }
 
 static err_t interface_init(struct netif *netif)

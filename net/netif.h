@@ -22,13 +22,23 @@ struct netif *net_netif_add(struct virtnet_pair *pair);
 /* Hands received frames to lwIP, at most `budget` of them; refills the ring. Returns how many. */
 unsigned net_netif_receive(struct netif *netif, unsigned budget);
 
+/* Hands lwIP a frame that another core received: `first` as buffers_link() left it, `header` bytes before the Ethernet
+ * header, the virtio-net header's flags. */
+void net_netif_input_buffers(struct netif *netif, struct rx_buffer *first, uint32_t header, uint8_t flags);
+
 /* Takes back what has been sent and sends what waited. Returns how many frames were moved. */
 unsigned net_netif_reclaim(struct netif *netif);
+
+/* True if the receive ring wants buffers and there are none. */
+bool net_netif_starved(const struct netif *netif);
 
 /* True while frames wait for room in the transmit ring. */
 bool net_netif_waiting(const struct netif *netif);
 
-/* Reads the device's link state and tells lwIP; says so on the console when it changed. */
+/* Tells lwIP the link's state. */
+void net_netif_set_link(struct netif *netif, bool up);
+
+/* Core 0: reads the device's link state and tells lwIP and the other cores; says so on the console when it changed. */
 void net_netif_check_link(struct netif *netif);
 
 const struct netif_stats *net_netif_stats(const struct netif *netif);

@@ -268,6 +268,12 @@ bool virtnet_probe(struct virtnet *net, const struct pci_device *pci, const stru
     return choose_sizes(net, want, error);
 }
 
+void virtnet_plan(struct virtnet *net, uint16_t pairs)
+{
+    net->pairs = pairs;
+    net->interrupts = choose_interrupts(net, pairs);
+}
+
 void virtnet_attach(struct virtnet *net, const struct virtnet *probed)
 {
     *net = *probed;
@@ -279,7 +285,6 @@ void virtnet_attach(struct virtnet *net, const struct virtnet *probed)
 bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error)
 {
     net->pair.net = net;
-    net->interrupts = choose_interrupts(net, net->pairs);
     install_handlers(net);
     if (!virtnet_pair_init(&net->pair, number, error))
         return false;

@@ -117,6 +117,10 @@ struct virtnet {
 bool virtnet_probe(struct virtnet *net, const struct pci_device *pci, const struct feature_request *request,
                    uint16_t ring_max, uint16_t want, struct virtio_error *error);
 
+/* Core 0, before the others attach: `pairs` (1..net->pairs) are going to be used; how interrupts are given out follows
+ * from it. */
+void virtnet_plan(struct virtnet *net, uint16_t pairs);
+
 /* On another core: takes over what core 0 found out. */
 void virtnet_attach(struct virtnet *net, const struct virtnet *probed);
 

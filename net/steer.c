@@ -1,0 +1,442 @@
+#include <stdlib.h>
+#include <string.h>
+#include <linux/if_ether.h>
+#include "kernel/console.h"
+#include "kernel/core.h"
+#include "kernel/public.h"
+#include "kernel/smp.h"
+#include "lwip/inet_chksum.h"
+#include "lwip/ip4.h"
+#include "lwip/ip4_frag.h"
+#include "lwip/prot/ip4.h"
+#include "net/buffer.h"
+#include "net/netif.h"
+#include "net/rss.h"
+#include "net/steer.h"
+
+#define PARCELS_MAX 256 /* copies that other cores may have not read yet */
+
+/* What messages mean. */
+enum message_kind {
+    MESSAGE_FRAME =
+        1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
+    MESSAGE_PARCEL,   /* c: a parcel with a whole frame */
+    MESSAGE_DATAGRAM, /* c: a parcel with a reassembled IPv4 datagram */
+    MESSAGE_ADDRESS,  /* b: address, c: mask, d: gateway */
+    MESSAGE_LINK,     /* a: up */
+};
+
+/* Bytes for other cores, in this core's heap: each reader copies them and counts itself off; the sender frees it when
+ * all have. */
+struct parcel {
+    struct parcel *next;
+    uint32_t readers; /* left to read it; the last store is the release that the sender's look acquires */
+    uint32_t length;
+    uint8_t data[];
+};
+
+static struct rss rss;
+static struct mailbox box;
+static struct netif *interface;
+static unsigned cores = 1;
+static struct parcel *parcels; /* not read by all yet, newest first */
+static unsigned parcel_count;
+static struct steer_stats stats;
+
+static struct public_core *face(unsigned core)
+{
+    return (struct public_core *)&core_shared()->public_area->core[core];
+}
+
+const struct steer_stats *steer_stats(void)
+{
+    return &stats;
+}
+
+const struct mailbox *steer_mailbox(void)
+{
+    return &box;
+}
+
+void steer_init(void)
+{
+    mailbox_open(&box, core_shared()->public_area->mailboxes, core_number());
+}
+
+void steer_plan(unsigned pairs)
+{
+    cores = pairs;
+    rss_init(&rss, rss_default_key, pairs);
+}
+
+const uint8_t *steer_key(void)
+{
+    return rss.key;
+}
+
+const uint8_t *steer_table(void)
+{
+    return rss.table;
+}
+
+void steer_start(struct netif *netif)
+{
+    interface = netif;
+}
+
+/* ---- parcels ---- */
+
+static void free_read_parcels(void)
+{
+    for (struct parcel **at = &parcels; *at != NULL;) {
+        struct parcel *p = *at;
+        if (__atomic_load_n(&p->readers, __ATOMIC_ACQUIRE) != 0) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        parcel_count--;
+        free(p);
+    }
+}
+
+static struct parcel *new_parcel(uint32_t length, uint32_t readers)
+{
+    if (parcel_count >= PARCELS_MAX)
+        free_read_parcels();
+    struct parcel *p = parcel_count < PARCELS_MAX ? malloc(sizeof *p + length) : NULL;
+    if (p == NULL) {
+        stats.dropped_memory++;
+        return NULL;
+    }
+    *p = (struct parcel){ .next = parcels, .readers = readers, .length = length };
+    parcels = p;
+    parcel_count++;
+    return p;
+}
+
+static void done_reading(struct parcel *p)
+{
+    __atomic_fetch_sub(&p->readers, 1, __ATOMIC_RELEASE);
+}
+
+static void post_parcel(unsigned to, enum message_kind kind, struct parcel *p)
+{
+    struct message m = { .kind = (uint16_t)kind, .c = (uint64_t)(uintptr_t)p };
+    if (mailbox_post(&box, to, &m))
+        return;
+    stats.dropped_mail++;
+    done_reading(p);
+}
+
+/* A parcel's bytes as a pbuf of this core's. */
+static struct pbuf *unpack(struct parcel *parcel)
+{
+    struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)parcel->length, PBUF_RAM);
+    if (p != NULL)
+        pbuf_take(p, parcel->data, (u16_t)parcel->length);
+    else
+        stats.dropped_memory++;
+    done_reading(parcel);
+    return p;
+}
+
+/* ---- frames that come in ---- */
+
+static void copy_out(const struct virtnet_frame *frame, uint32_t header, uint8_t *to)
+{
+    for (uint16_t i = 0; i < frame->count; i++) {
+        uint32_t skip = i == 0 ? header : 0, n = frame->length[i] - skip;
+        memcpy(to, frame->buffer[i]->data + skip, n);
+        to += n;
+    }
+}
+
+static uint32_t bytes_of(const struct virtnet_frame *frame, uint32_t header)
+{
+    uint32_t n = 0;
+    for (uint16_t i = 0; i < frame->count; i++)
+        n += frame->length[i];
+    return n - header;
+}
+
+/* To every other core as a copy; the caller goes on with the frame itself. */
+static void spread(const struct virtnet_frame *frame, uint32_t header)
+{
+    struct parcel *p = new_parcel(bytes_of(frame, header), cores - 1);
+    if (p == NULL)
+        return;
+    copy_out(frame, header, p->data);
+    stats.spread++;
+    for (unsigned to = 0; to < cores; to++)
+        if (to != core_number())
+            post_parcel(to, MESSAGE_PARCEL, p);
+}
+
+/* To its owner, as it lies: the owner reads our buffers, and they come home by the list of returned ones. */
+static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsigned owner)
+{
+    buffers_link(frame);
+    struct message m = {
+        .kind = MESSAGE_FRAME, .a = frame->flags, .b = header, .c = (uint64_t)(uintptr_t)frame->buffer[0]
+    };
+    if (mailbox_post(&box, owner, &m)) {
+        stats.handed_over++;
+        return;
+    }
+    stats.dropped_mail++;
+    buffers_release(frame);
+}
+
+/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. True: it was
+ * taken. */
+static bool reassemble(const struct virtnet_frame *frame, uint32_t header)
+{
+    struct pbuf *p = buffers_wrap(frame, header);
+    if (pbuf_remove_header(p, ETH_HLEN) != 0) {
+        pbuf_free(p);
+        return true;
+    }
+    const struct ip_hdr *ip = p->payload;
+    uint16_t length = p->len >= IP_HLEN ? lwip_ntohs(IPH_LEN(ip)) : 0, hlen = p->len >= IP_HLEN ? IPH_HL_BYTES(ip) : 0;
+    if (hlen < IP_HLEN || hlen > p->len || length < hlen || length > p->tot_len || inet_chksum(ip, hlen) != 0 ||
+        ip->dest.addr != netif_ip4_addr(interface)->addr) {
+        IP_STATS_INC(ip.drop);
+        pbuf_free(p);
+        return true;
+    }
+    pbuf_realloc(p, length);
+    p = ip4_reass(p);
+    if (p == NULL)
+        return true;
+    uint8_t start[ETH_HLEN + 64 + 8] = { [12] = ETH_P_IP >> 8, [13] = ETH_P_IP & 0xff };
+    uint16_t n = pbuf_copy_partial(p, start + ETH_HLEN, sizeof start - ETH_HLEN, 0);
+    struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
+    unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
+    if (owner == core_number()) {
+        if (ip4_input(p, interface) != ERR_OK)
+            pbuf_free(p);
+        return true;
+    }
+    struct parcel *parcel = new_parcel(p->tot_len, 1);
+    if (parcel != NULL) {
+        pbuf_copy_partial(p, parcel->data, p->tot_len, 0);
+        stats.handed_over++;
+        post_parcel(owner, MESSAGE_DATAGRAM, parcel);
+    }
+    pbuf_free(p);
+    return true;
+}
+
+static bool is_ip4(const struct virtnet_frame *frame, uint32_t header)
+{
+    const uint8_t *type = frame->buffer[0]->data + header + 12;
+    return (type[0] << 8 | type[1]) == ETH_P_IP;
+}
+
+bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
+{
+    if (cores == 1)
+        return false;
+    struct rss_result where = rss_parse(&rss, frame->buffer[0]->data + header, frame->length[0] - header);
+    unsigned owner = core_number();
+    switch (where.kind) {
+    case RSS_OTHER:
+        return false;
+    case RSS_EVERYBODY:
+        spread(frame, header);
+        return false;
+    case RSS_CONTROL:
+        owner = 0;
+        break;
+    case RSS_PORTS:
+        if (frame->hash_report != 0 && frame->hash != where.hash)
+            stats.hash_differs++;
+        owner = rss_owner(&rss, where.hash);
+        break;
+    default:
+        owner = rss_owner(&rss, where.hash);
+        break;
+    }
+    if (owner != core_number()) {
+        hand_over(frame, header, owner);
+        return true;
+    }
+    return where.kind == RSS_FRAGMENT && is_ip4(frame, header) && reassemble(frame, header);
+}
+
+/* ---- what comes from other cores ---- */
+
+static void take_frame(const struct message *m)
+{
+    stats.taken_over++;
+    net_netif_input_buffers(interface, (struct rx_buffer *)(uintptr_t)m->c, m->b, (uint8_t)m->a);
+}
+
+static void take_parcel(struct parcel *parcel, bool datagram)
+{
+    struct pbuf *p = unpack(parcel);
+    if (p == NULL)
+        return;
+    stats.taken_over += datagram;
+    interface->chksum_flags |= NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP;
+    if ((datagram ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
+        pbuf_free(p);
+}
+
+static void take_address(const struct message *m)
+{
+    ip4_addr_t ip = { m->b }, mask = { (u32_t)m->c }, gateway = { (u32_t)m->d };
+    netif_set_addr(interface, &ip, &mask, &gateway);
+}
+
+static void take(const struct message *m)
+{
+    switch (m->kind) {
+    case MESSAGE_FRAME:
+        take_frame(m);
+        break;
+    case MESSAGE_PARCEL:
+    case MESSAGE_DATAGRAM:
+        take_parcel((struct parcel *)(uintptr_t)m->c, m->kind == MESSAGE_DATAGRAM);
+        break;
+    case MESSAGE_ADDRESS:
+        take_address(m);
+        break;
+    case MESSAGE_LINK:
+        net_netif_set_link(interface, m->a != 0);
+        break;
+    default:
+        log_error("steer", "message of unknown kind %u", m->kind);
+    }
+}
+
+unsigned steer_receive(unsigned budget)
+{
+    struct message m;
+    uint32_t from;
+    unsigned n = 0;
+    if (cores == 1)
+        return 0;
+    while (n < budget && mailbox_take(&box, &from, &m)) {
+        take(&m);
+        n++;
+    }
+    n += buffers_come_home(face(core_number()), &stats.returned);
+    if (parcels != NULL)
+        free_read_parcels();
+    return n;
+}
+
+/* ---- waking and sleeping ---- */
+
+static void wake(uint64_t whom)
+{
+    for (; whom != 0; whom &= whom - 1)
+        core_wake(core_shared(), (unsigned)__builtin_ctzll(whom));
+}
+
+void steer_flush(void)
+{
+    if (cores > 1)
+        wake(mailbox_ring(&box));
+}
+
+bool steer_pending(void)
+{
+    return cores > 1 &&
+           (mailbox_pending(&box) || __atomic_load_n(&face(core_number())->returned, __ATOMIC_RELAXED) != NULL);
+}
+
+bool steer_sleep(void)
+{
+    if (cores == 1)
+        return true;
+    struct public_core *me = face(core_number());
+    __atomic_store_n(&me->starved, net_netif_starved(interface), __ATOMIC_SEQ_CST);
+    return mailbox_sleep(&box) && __atomic_load_n(&me->returned, __ATOMIC_SEQ_CST) == NULL;
+}
+
+void steer_awake(void)
+{
+    if (cores > 1)
+        mailbox_awake(&box);
+}
+
+void steer_wake_all(void)
+{
+    for (unsigned i = 0; i < cores; i++)
+        if (i != core_number() && __atomic_exchange_n(&box.system->bell[i].halted, 0, __ATOMIC_SEQ_CST) != 0)
+            core_wake(core_shared(), i);
+}
+
+/* ---- what core 0 tells ---- */
+
+static void tell(const struct message *m)
+{
+    for (unsigned to = 1; to < cores; to++)
+        if (!mailbox_post(&box, to, m))
+            log_error("steer", "core %u does not take a message of kind %u: its mailbox is full", to, m->kind);
+}
+
+void steer_tell_address(uint32_t ip, uint32_t mask, uint32_t gateway)
+{
+    if (core_number() == 0)
+        tell(&(struct message){ .kind = MESSAGE_ADDRESS, .b = ip, .c = mask, .d = gateway });
+}
+
+void steer_tell_link(bool up)
+{
+    if (core_number() == 0)
+        tell(&(struct message){ .kind = MESSAGE_LINK, .a = up });
+}
+
+/* ---- what only core 0 sends ---- */
+
+#define ARP_REPLY        2
+#define ICMP6_RS         133
+#define ICMP6_NS         135
+#define ICMP6_NA         136
+#define ICMP6_MLD_REPORT 131
+#define ICMP6_MLD_DONE   132
+#define ICMP6_MLD2       143
+
+static bool swallows_arp(const uint8_t *arp)
+{
+    return (arp[6] << 8 | arp[7]) == ARP_REPLY || memcmp(arp + 14, arp + 24, 4) == 0;
+}
+
+static bool swallows_icmp6(const uint8_t *ip, const uint8_t *icmp)
+{
+    static const uint8_t unspecified[16];
+    switch (icmp[0]) {
+    case ICMP6_RS:
+    case ICMP6_NA:
+    case ICMP6_MLD_REPORT:
+    case ICMP6_MLD_DONE:
+    case ICMP6_MLD2:
+        return true;
+    case ICMP6_NS:
+        return memcmp(ip + 8, unspecified, 16) == 0; /* duplicate address detection */
+    default:
+        return false;
+    }
+}
+
+bool steer_swallows(const struct pbuf *p)
+{
+    uint8_t start[ETH_HLEN + 40 + 8 + 1];
+    if (core_number() == 0)
+        return false;
+    uint16_t n = pbuf_copy_partial(p, start, sizeof start, 0), type = (uint16_t)(start[12] << 8 | start[13]);
+    const uint8_t *ip = start + ETH_HLEN;
+    bool swallowed = false;
+    if (type == ETH_P_ARP && n >= ETH_HLEN + 28)
+        swallowed = swallows_arp(ip);
+    else if (type == ETH_P_IPV6 && n == sizeof start && ip[6] == 58)
+        swallowed = swallows_icmp6(ip, ip + 40);
+    else if (type == ETH_P_IPV6 && n == sizeof start && ip[6] == 0 && ip[40] == 58) /* behind the router alert option */
+        swallowed = swallows_icmp6(ip, ip + 48);
+    stats.swallowed += swallowed;
+    return swallowed;
+}
