@@ -67,7 +67,7 @@ uint32_t lapic_init(uint64_t base)
     tsc_deadline = cpuid(1, 0).c >> 24 & 1;
     wrmsr(MSR_APIC_BASE, rdmsr(MSR_APIC_BASE) | 0x800 | (x2apic ? 0x400 : 0));
     if (!x2apic)
-        registers = paging_map_mmio(base, 4096);
+        registers = (volatile char *)base;
     apic_id = x2apic ? lapic_read(APIC_ID) : lapic_read(APIC_ID) >> 24;
     lapic_write(APIC_TPR, 0);
     lapic_write(APIC_LVT_TIMER, LVT_MASKED | VECTOR_TIMER);

@@ -196,6 +196,8 @@ static void start_kernel(struct shared *all)
     read_boot_line(all);
     pic_init();
     all->lapic = acpi_tables()->lapic;
+    if (paging_map_mmio(all->lapic, 4096) == NULL)
+        panic("no memory for page tables");
     all->core[0].apic_id = lapic_init(all->lapic);
     all->clock.lapic_hz = lapic_timer_init(0);
     say_hello();
@@ -340,6 +342,8 @@ void core_main(unsigned id, struct shared *all)
     traps_init(world);
     struct netif *netif = id == 0 ? first_core(all) : further_core();
     steer_start(netif);
+    if (id == 0)
+        net_netif_check_link(netif);
     net_address_start(netif, &device, &shared->boot);
     net_loop(netif, &device, shared->boot.poll_us);
     log_info("boot", "asked to end");

@@ -93,11 +93,12 @@ uint64_t mailbox_ring(struct mailbox *box)
         /* Race 2 of the file's head: the bit, fully visible, before the look at `halted`. */
         __atomic_fetch_or(&bell->senders, bit(box->core), __ATOMIC_SEQ_CST);
         if (__atomic_load_n(&bell->halted, __ATOMIC_SEQ_CST) != 0 &&
-            __atomic_exchange_n(&bell->halted, 0, __ATOMIC_SEQ_CST) != 0)
+            __atomic_exchange_n(&bell->halted, 0, __ATOMIC_SEQ_CST) != 0) {
             wake |= bit(to);
+            box->stats.wakes++;
+        }
     }
     box->unrung = 0;
-    box->stats.wakes += (uint64_t)__builtin_popcountll(wake);
     return wake;
 }
 

@@ -90,6 +90,12 @@ uint64_t mailbox_ring(struct mailbox *box);
 /* Takes the next message from any core; false: there is none. *from is its sender. Senders are served in turn. */
 bool mailbox_take(struct mailbox *box, uint32_t *from, struct message *message);
 
+/* True if mailbox_take() may find something. */
+static inline bool mailbox_pending(const struct mailbox *box)
+{
+    return box->pending != 0 || __atomic_load_n(&box->system->bell[box->core].senders, __ATOMIC_RELAXED) != 0;
+}
+
 /* Before halting: says that this core will need an interrupt. True: nothing has come meanwhile, it is safe to halt.
  * False: there is something to take, or to ring; look again (and the core counts as awake). After waking, by whatever:
  * mailbox_awake(). Interrupts are off from before this call until the instruction that halts (sti; hlt), or the

@@ -44,7 +44,7 @@ static void print_ready(void)
     features_format(device->features, features, sizeof features);
     console_plain("ringside: ready ip=%s ip6=%s mac=%02x:%02x:%02x:%02x:%02x:%02x cores=%u queues=%u features=%s", ip,
                   ip6, device->mac[0], device->mac[1], device->mac[2], device->mac[3], device->mac[4], device->mac[5],
-                  features);
+                  device->pairs, device->pairs, features);
 }
 
 /* An address serves when the link is up and it is there. */

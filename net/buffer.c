@@ -6,9 +6,15 @@
 struct rx_pbuf {
     struct pbuf_custom custom;
     uint32_t length; /* while it travels: bytes written */
-    uint16_t home;   /* the core whose pool it is from */
 };
 _Static_assert(sizeof(struct rx_pbuf) <= sizeof(((struct rx_buffer *)0)->owner), "the pbuf fits into its buffer");
+
+static const struct rx_pool *mine;
+
+void buffers_init(const struct rx_pool *pool)
+{
+    mine = pool;
+}
 
 static struct rx_pbuf *state_of(struct rx_buffer *buffer)
 {
@@ -20,7 +26,7 @@ static struct rx_pbuf *state_of(struct rx_buffer *buffer)
  * woken: its ring may be empty, and then no interrupt of the device's would. */
 static void send_home(struct rx_buffer *buffer)
 {
-    unsigned home = state_of(buffer)->home;
+    unsigned home = buffer->pool->home;
     struct public_core *face = (struct public_core *)&core_shared()->public_area->core[home];
     void *head = __atomic_load_n(&face->returned, __ATOMIC_RELAXED);
     do {
@@ -34,7 +40,7 @@ static void send_home(struct rx_buffer *buffer)
 
 static void give_back(struct rx_buffer *buffer)
 {
-    if (state_of(buffer)->home == core_number())
+    if (buffer->pool == mine)
         virtnet_release(buffer);
     else
         send_home(buffer);

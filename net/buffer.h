@@ -5,6 +5,9 @@
 #include "kernel/public.h"
 #include "lwip/pbuf.h"
 
+/* This core's pool. */
+void buffers_init(const struct rx_pool *pool);
+
 /* The frame as a pbuf chain over its own buffers, without `skip` bytes at its start. A buffer goes home when its pbuf
  * is freed. The frame must not be longer than 65,535 bytes. */
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip);

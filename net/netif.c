@@ -293,6 +293,7 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
 {
     struct interface *in = &the_interface;
     in->pair = pair;
+    buffers_init(&pair->pool);
     if (netif_add_noaddr(&in->netif, in, interface_init, ethernet_input) == NULL)
         return NULL;
     netif_set_default(&in->netif);

@@ -5,6 +5,7 @@
 #include "kernel/core.h"
 #include "kernel/public.h"
 #include "kernel/smp.h"
+#include "kernel/traps.h"
 #include "lwip/inet_chksum.h"
 #include "lwip/ip4.h"
 #include "lwip/ip4_frag.h"
@@ -58,8 +59,15 @@ const struct mailbox *steer_mailbox(void)
     return &box;
 }
 
+static void on_wake(void *argument)
+{
+    (void)argument;
+    stats.woken++; /* it has ended cpu_halt(), which was all it was for */
+}
+
 void steer_init(void)
 {
+    irq_install(VECTOR_WAKE, on_wake, NULL);
     mailbox_open(&box, core_shared()->public_area->mailboxes, core_number());
 }
 

@@ -16,6 +16,7 @@ struct steer_stats {
     uint64_t dropped_mail;   /* frames dropped because the owner's mailbox was full */
     uint64_t dropped_memory; /* frames dropped for lack of memory for a copy */
     uint64_t swallowed;      /* answers that core 0 gives for all */
+    uint64_t woken;          /* interrupts from other cores */
     uint64_t returned;       /* buffers that came home */
     uint64_t hash_differs;   /* the device's hash of a flow is not ours */
 };

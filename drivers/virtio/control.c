@@ -128,7 +128,7 @@ static bool submit(struct control *control, uint32_t n)
     if (virtqueue_add(&control->vq, piece, out, 1, memory) != VIRTQ_OK)
         return false;
     if (virtqueue_publish(&control->vq))
-        control->transport->ops->notify(control->transport, control->vq.index);
+        control->transport->ops->notify(control->transport, &control->vq);
     return true;
 }
 

@@ -34,12 +34,12 @@ static const struct feature table[] = {
     { VIRTIO_NET_F_HOST_UFO, false, "host_ufo", BIT(CSUM), 0 },
     { VIRTIO_NET_F_MRG_RXBUF, true, "mrg_rxbuf", 0, 0 },
     { VIRTIO_NET_F_STATUS, true, "status", 0, 0 },
-    { VIRTIO_NET_F_CTRL_VQ, false, "ctrl_vq", 0, 0 },
+    { VIRTIO_NET_F_CTRL_VQ, true, "ctrl_vq", 0, 0 },
     { VIRTIO_NET_F_CTRL_RX, false, "ctrl_rx", CTRL_VQ, 0 },
     { VIRTIO_NET_F_CTRL_VLAN, false, "ctrl_vlan", CTRL_VQ, 0 },
     { VIRTIO_NET_F_CTRL_RX_EXTRA, false, "ctrl_rx_extra", CTRL_VQ, 0 }, /* 5.1.4.1 */
     { VIRTIO_NET_F_GUEST_ANNOUNCE, false, "guest_announce", CTRL_VQ, 0 },
-    { VIRTIO_NET_F_MQ, false, "mq", CTRL_VQ, 0 },
+    { VIRTIO_NET_F_MQ, true, "mq", CTRL_VQ, 0 },
     { VIRTIO_NET_F_CTRL_MAC_ADDR, false, "ctrl_mac_addr", CTRL_VQ, 0 },
     { VIRTIO_F_NOTIFY_ON_EMPTY, false, "notify_on_empty", 0, 0 }, /* legacy, 6.3 */
     { VIRTIO_F_ANY_LAYOUT, false, "any_layout", 0, 0 },           /* legacy, 6.3 */
@@ -62,9 +62,9 @@ static const struct feature table[] = {
     { VIRTIO_NET_F_GUEST_USO4_BIT, false, "guest_uso4", BIT(GUEST_CSUM), 0 },
     { VIRTIO_NET_F_GUEST_USO6_BIT, false, "guest_uso6", BIT(GUEST_CSUM), 0 },
     { VIRTIO_NET_F_HOST_USO_BIT, false, "host_uso", BIT(CSUM), 0 },
-    { VIRTIO_NET_F_HASH_REPORT, false, "hash_report", CTRL_VQ, 0 }, /* 5.1.4.1 */
+    { VIRTIO_NET_F_HASH_REPORT, true, "hash_report", CTRL_VQ, 0 }, /* 5.1.4.1 */
     { VIRTIO_NET_F_GUEST_HDRLEN_BIT, false, "guest_hdrlen", 0, 0 },
-    { VIRTIO_NET_F_RSS, false, "rss", CTRL_VQ, 0 },
+    { VIRTIO_NET_F_RSS, true, "rss", CTRL_VQ, 0 },
     { VIRTIO_NET_F_RSC_EXT, false, "rsc_ext", 0, ANY_HOST_TSO },
     { VIRTIO_NET_F_STANDBY, false, "standby", 0, 0 },
     { VIRTIO_NET_F_SPEED_DUPLEX, false, "speed_duplex", 0, 0 },

@@ -33,7 +33,8 @@ struct rx_buffer {
 struct rx_pool {
     struct rx_buffer *free;
     uint32_t free_count, total;
-    uint32_t data_size; /* bytes of data[] */
+    uint32_t data_size;         /* bytes of data[] */
+    _Alignas(64) uint16_t home; /* the core it belongs to; on a line of its own, since other cores read it */
 };
 
 /* A received frame: its buffers, in order. The first one's data begins with the header. */

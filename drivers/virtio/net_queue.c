@@ -42,6 +42,7 @@ static bool make_pool(struct virtnet_pair *pair)
     if (!virtnet_has(pair->net, VIRTIO_NET_F_MRG_RXBUF) && frame > data)
         data = (frame + 63u) & ~63u;
     pair->pool.data_size = data;
+    pair->pool.home = pair->number;
     uint32_t each = data + (uint32_t)sizeof(struct rx_buffer), want = pair->rx.size + RX_SPARE_MAX;
     uint64_t room = heap_stats().untouched / 2;
     uint32_t count = room / each < want ? (uint32_t)(room / each) : want;
