@@ -121,12 +121,13 @@ class TapWire:
         """Takes the host's side of the link up or down."""
         self.netns.run(['ip', 'link', 'set', 'tap0', 'up' if up else 'down'])
 
-    def ping(self, address=GUEST4, count=1, size=56, flood=False, timeout=60, more=()):
-        """Runs ping(8); returns (transmitted, received). Replies whose content differs count as not received."""
-        argv = ['ping', '-q', '-n', '-c', count, '-s', size, '-w', timeout, *more] + (['-f'] if flood else ['-i', '0.01'])
+    def ping(self, address=GUEST4, count=1, size=56, flood=False, timeout=60, wait=5):
+        """Runs ping(8); returns (transmitted, received). A reply counts if it comes within `wait` seconds of the last request;
+        one with other content is an error."""
+        argv = ['ping', '-q', '-n', '-c', count, '-s', size, '-W', wait] + (['-f'] if flood else ['-i', '0.01'])
         if address.startswith('fe80'):
             address += '%tap0'
-        done = self.netns.run(argv + [address], timeout=timeout + 10, check=False)
+        done = self.netns.run(argv + [address], timeout=timeout, check=False)
         found = re.search(r'(\d+) packets transmitted, (\d+) received(.*)', done.stdout)
         assert found, f'ping {address} -s {size}: {done.stdout}{done.stderr}'
         assert 'corrupted' not in done.stdout and 'wrong data' not in done.stdout and 'errors' not in found.group(3), done.stdout

@@ -29,9 +29,9 @@ def booted_by(name):
 
 
 BOOT = [
-    Row('kernel-q35', machine={'boot': 'kernel'}, console=booted_by('multiboot1'), traffic=('smoke', 'wake', 'discard_chargen')),
+    Row('kernel-q35', machine={'boot': 'kernel'}, console=booted_by('multiboot1'), traffic=('smoke', 'smoke6', 'wake', 'discard_chargen')),
     Row('kernel-pc', machine={'boot': 'kernel', 'machine': 'pc'}, traffic=('smoke', 'wake')),
-    Row('pvh-q35', machine={'boot': 'pvh'}, console=booted_by('PVH')),
+    Row('pvh-q35', machine={'boot': 'pvh'}, console=booted_by('pvh')),
     Row('pvh-pc', machine={'boot': 'pvh', 'machine': 'pc'}, full=True),
     Row('iso-bios-q35', machine={'boot': 'iso'}, console=booted_by('multiboot2')),
     Row('iso-bios-pc', machine={'boot': 'iso', 'machine': 'pc'}, full=True),

@@ -58,7 +58,7 @@ def link_flap(wire, guest):
         assert sock.recv(100) == b'before'
         guest.wait_for(DOWN, 5, set_link(guest, False))
         sock.sendall(b'while down')
-        assert wire.ping(count=3, timeout=2)[1] == 0
+        assert wire.ping(count=3, wait=1)[1] == 0
         guest.wait_for(UP, 5, set_link(guest, True))
         assert sock.recv(100) == b'while down'
     trafficmix.smoke(wire, guest)
@@ -193,7 +193,7 @@ def test_link_down_before_boot(row, image):
             guest.qmp('set_link', name='nic0', up=False)
             guest.qmp('cont')
             guest.wait_for(DOWN, rows.SHORT)
-            assert wire.ping(count=2, timeout=2)[1] == 0
+            assert wire.ping(count=2, wait=1)[1] == 0
             guest.wait_for(UP, 5, set_link(guest, True))
             guest.wait_ready(rows.SHORT)
             trafficmix.smoke(wire, guest)
