@@ -74,7 +74,7 @@ def test_no_nic(image, fields, listed):
     with Guest(Machine(image, append='ip=10.0.2.15/24', **fields)) as guest:
         guest.expect_exit(EXIT_PANIC, rows.SHORT)
     checks.panic_console(guest)
-    assert re.search(r'panic: .*(NIC|network)', guest.console, re.IGNORECASE), 'the panic does not say what is missing'
+    assert re.search(r'panic: no .*\b(NIC|network|virtio-net)\b', guest.console), 'the panic does not say what is missing'
     assert re.search(listed, guest.console), f'{listed} is not listed'
 
 

@@ -25,7 +25,7 @@ def bar_above_4g(wire, guest):
 
 def booted_by(name):
     """The boot protocol the guest says it was started by."""
-    return (rf'\] boot: .*{name}',)
+    return (rf'(?i)\] boot: .*started by {name}\b',)
 
 
 BOOT = [

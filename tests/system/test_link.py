@@ -78,11 +78,11 @@ def flap_without_status(wire, guest):
 
 
 def disturbed(disturb):
-    """Traffic kind: disturbs an echo of some MB in its middle, for 3 s, twice; contents must still be right."""
+    """Traffic kind: disturbs an echo of some MB in its middle for 3 s; contents must still be right."""
     def kind(wire, guest):
-        size = 6 * MB
         if trafficmix.is_raw(wire):
             wire.resolve(wire.guest4)
+            size = 6 * MB
             connection = rawtcp.RawTcp(wire, wire.guest4, 7, traffic.content(size)).start()
             for part in (3, 2):
                 connection.wait(lambda part=part: connection.received >= size // part // 2, 60, 'the first half')
@@ -92,8 +92,9 @@ def disturbed(disturb):
             connection.close()
         else:
             sock = wire.tcp(7)
-            echo = InBackground(lambda: traffic.tcp_echo(sock, size, timeout=90, chunk=8192))
-            time.sleep(0.1)
+            begun = threading.Event()
+            echo = InBackground(lambda: traffic.tcp_echo(sock, 32 * MB, timeout=90, passing=(MB, begun.set)))
+            assert begun.wait(30)
             echo.running()
             disturb(wire, guest)
             echo.join()
