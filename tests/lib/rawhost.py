@@ -69,6 +69,7 @@ class RawHost:
         self.to_guest, self.from_guest = Impairment(), Impairment()
         self.silent = False             # reads frames and ignores them
         self.stalled = False            # does not even read: QEMU's transmit queue fills
+        self.claimed = set()            # packed addresses of others that we answer for: duplicates
         self.any_destination = False    # frames to other stations are no error
         self.router = None              # (prefix text, lifetime s): answers router solicitations
         self.dhcp = None                # a DhcpServer
@@ -232,9 +233,13 @@ class RawHost:
             if threading.current_thread() is not self._thread:
                 self._wake()
 
+    def source_for(self, dst):
+        """Our address to talk to a packed address from."""
+        return self.ip if len(dst) == 4 else LINK_LOCAL if dst[:2] == b'\xfe\x80' else self.ip6
+
     def send_ip(self, dst, proto, payload, src=None, hops=64, mtu=None):
         """Sends one IP packet to a packed address, in fragments where it takes them. The neighbour must be known."""
-        src = src or (self.ip if len(dst) == 4 else self.ip6 if dst[:2] != b'\xfe\x80' else LINK_LOCAL)
+        src = src or self.source_for(dst)
         target = self.neighbours[dst]
         kind = f.ETH_IP4 if len(dst) == 4 else f.ETH_IP6
         for packet in f.ip_fragments(src, dst, proto, payload, mtu or self.mtu, self._ident.getrandbits(32), hops):
@@ -283,7 +288,7 @@ class RawHost:
             self.send_frame(f.ether(f.BROADCAST, self.MAC, f.ETH_ARP,
                                     f.arp(1, self.MAC, self.ip, bytes(6), target)))
             return
-        src = LINK_LOCAL if target[:2] == b'\xfe\x80' else self.ip6
+        src = self.source_for(target)
         group = f.ip('ff02::1:ff00:0')[:13] + target[13:]
         body = bytes(4) + target + b'\1\1' + self.MAC
         self.send_frame(f.ether(b'\x33\x33' + group[12:], self.MAC, f.ETH_IP6,
@@ -391,7 +396,7 @@ class RawHost:
 
     def _solicited(self, src, packet, body):
         target = body[4:20]
-        if target not in (self.ip6, LINK_LOCAL):
+        if target not in (self.ip6, LINK_LOCAL) and target not in self.claimed:
             return
         unspecified = packet.src == bytes(16)
         dst = ALL_NODES if unspecified else packet.src

@@ -202,6 +202,22 @@ def test_ip6_static(image):
             ends_well(row, guest, wire)
 
 
+def test_duplicate_address(image):
+    """Another station has our static IPv6 address (RFC 4862, 5.4): said on the console, and the address is not used."""
+    with wires.raw_wire() as wire:
+        wire.claimed.add(frames.ip('fd00::2'))
+        guest, row = start(image, wire, 'ip=198.18.0.2/24 ip6=fd00::2/64', wire='dgram')
+        with guest:
+            guest.wait_ready(rows.SHORT)
+            guest.wait_for(r'\] net: .*\bfd00::2\b.*duplicate|\] net: .*duplicate.*\bfd00::2\b', 10)
+            wire.claimed.clear()
+            with pytest.raises(TimeoutError):
+                wire.resolve('fd00::2', 2)
+            trafficmix.reach(wire, LINK_LOCAL)
+            trafficmix.smoke(wire, guest)
+            ends_well(row, guest, wire)
+
+
 def test_ip6_off(image):
     """ip6=off: the ready line says so, and not one IPv6 frame leaves the guest, whatever asks for it."""
     with wires.raw_wire() as wire:
