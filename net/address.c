@@ -62,22 +62,33 @@ static void say_ip4(void)
              ip4addr_ntoa_r(netif_ip4_gw(interface), gw, sizeof gw));
 }
 
+/* Says what became of an IPv6 address: it serves, or another station has it (RFC 4862, 5.4). */
+static void say_ip6(unsigned slot)
+{
+    char ip6[IP6ADDR_STRLEN_MAX];
+    uint8_t state = netif_ip6_addr_state(interface, slot);
+    if (ip6_addr_isvalid(state))
+        log_info("net", "ip6=%s", ip6_text(slot, ip6, sizeof ip6));
+    else if (ip6_addr_isduplicated(state))
+        log_warn("net", "ip6=%s is a duplicate, another station has it: not used", ip6_text(slot, ip6, sizeof ip6));
+}
+
 /* Called by lwIP when an address or the link changes. */
 static void on_change(struct netif *netif, netif_nsc_reason_t reason, const netif_ext_callback_args_t *args)
 {
+    static bool had;
+    bool have = !ip4_addr_isany(netif_ip4_addr(netif));
     if (core_number() != 0)
         return;
-    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED) {
+    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED)
         steer_tell_address(netif_ip4_addr(netif)->addr, netif_ip4_netmask(netif)->addr, netif_ip4_gw(netif)->addr);
-        if (!ip4_addr_isany(netif_ip4_addr(netif)))
-            say_ip4();
-    }
-    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED) {
-        unsigned slot = (unsigned)args->ipv6_addr_state_changed.addr_index;
-        char ip6[IP6ADDR_STRLEN_MAX];
-        if (ip6_addr_isvalid(netif_ip6_addr_state(netif, slot)))
-            log_info("net", "ip6=%s", ip6_text(slot, ip6, sizeof ip6));
-    }
+    if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED && have)
+        say_ip4();
+    else if (reason & LWIP_NSC_IPV4_ADDRESS_CHANGED && had)
+        log_warn("net", "ip=none: the lease ran out or was taken back; asking for another");
+    had = have;
+    if (reason & LWIP_NSC_IPV6_ADDR_STATE_CHANGED)
+        say_ip6((unsigned)args->ipv6_addr_state_changed.addr_index);
     look_if_ready();
 }
 

@@ -12,33 +12,30 @@ set -euo pipefail
 # package | groups that need it | why. Names are those of Debian 12.
 table() {
     cat <<'TABLE'
-gcc                    | build,kvm    | compiles the guest, newlib and lwIP
-binutils               | build,kvm    | ld, ar, nm, objcopy
-make                   | build        | drives the build
-libc6-dev              | build,kvm    | headers for the programs that run on the host
-linux-libc-dev         | build        | the virtio structures and constants, in <linux/virtio_*.h>
+gcc                    | build,kvm          | compiles the guest, newlib and lwIP
+binutils               | build,kvm          | ld, ar, nm, objcopy
+make                   | build              | drives the build
+libc6-dev              | build,kvm          | headers for the programs that run on the host
+linux-libc-dev         | build              | the virtio structures and constants, in <linux/virtio_*.h>
 python3                | build,run,test,kvm | the build's generators and tools/ringside
-debian-archive-keyring | build        | checks the signature of the pinned sources
-xz-utils               | build,kvm    | unpacks lwIP
-clang                  | clang,test   | the second compiler
-grub-common            | iso,test     | grub-mkrescue
-grub-pc-bin            | iso,test     | GRUB for BIOS
-grub-efi-amd64-bin     | iso,test     | GRUB for UEFI
-xorriso                | iso,test     | writes the ISO image
-mtools                 | iso,test     | writes the ISO's EFI partition
-qemu-system-x86        | run,test,kvm | runs the guest
-iproute2               | run,test,kvm | network namespaces and tap devices
-netcat-openbsd         | run          | nc, to talk to the guest by hand
-libcmocka-dev          | test         | unit tests on the host
-python3-pytest         | test         | system tests
-iputils-ping           | test,kvm     | ping
-ovmf                   | test         | UEFI firmware for QEMU
-clang-format           | test         | checks the formatting of the C sources
-busybox-static         | kvm          | user land of the nested Linux host
-cpio                   | kvm          | packs its initramfs
-kmod                   | kvm          | finds its kernel modules
-zstd                   | kvm          | unpacks its kernel
-lz4                    | kvm          | unpacks its kernel
+debian-archive-keyring | build,kvm          | checks the signature of the pinned sources
+xz-utils               | build              | unpacks lwIP
+clang                  | clang,test         | the second compiler
+grub-common            | iso,test           | grub-mkrescue
+grub-pc-bin            | iso,test           | GRUB for BIOS
+grub-efi-amd64-bin     | iso,test           | GRUB for UEFI
+xorriso                | iso,test           | writes the ISO image
+mtools                 | iso,test           | writes the ISO's EFI partition
+qemu-system-x86        | run,test,kvm       | runs the guest
+iproute2               | run,test           | network namespaces and tap devices
+netcat-openbsd         | run                | nc, to talk to the guest by hand
+libcmocka-dev          | test               | unit tests on the host
+python3-pytest         | test               | system tests
+iputils-ping           | test               | ping
+dnsmasq-base           | test               | a DHCP server and router for the guest
+ovmf                   | test               | UEFI firmware for QEMU
+clang-format           | test               | checks the formatting of the C sources
+git                    | test               | lists the files whose formatting is checked
 TABLE
 }
 

@@ -19,6 +19,7 @@ import frames as f
 ALL_NODES = f.ip('ff02::1')
 ALL_NODES_MAC = bytes.fromhex('333300000001')
 LINK_LOCAL = f.ip('fe80::ff:fe00:aa')
+HOLD_SECONDS = 0.02             # how long a frame waits for another to overtake it
 
 
 class Impairment:
@@ -44,6 +45,16 @@ class Impairment:
             self._held = out.pop()
         return out
 
+    def release(self):
+        """The frame held back to be overtaken, as a list, when nothing came to overtake it."""
+        held, self._held = self._held, None
+        return [] if held is None else [held]
+
+    @property
+    def holds(self):
+        """True while a frame is held back."""
+        return self._held is not None
+
 
 class RawHost:
     """The host behind the wire; a context manager. Addresses are text; mtu is the link's."""
@@ -58,6 +69,8 @@ class RawHost:
         self.to_guest, self.from_guest = Impairment(), Impairment()
         self.silent = False             # reads frames and ignores them
         self.stalled = False            # does not even read: QEMU's transmit queue fills
+        self.claimed = set()            # packed addresses of others that we answer for: duplicates
+        self.any_destination = False    # frames to other stations are no error
         self.router = None              # (prefix text, lifetime s): answers router solicitations
         self.dhcp = None                # a DhcpServer
         self.errors = []                # what was wrong with received frames
@@ -156,6 +169,8 @@ class RawHost:
             self.counts['received'] += 1
             for one in self.from_guest.apply(frame):
                 self._input(one)
+            if self.from_guest.holds:
+                self.after(HOLD_SECONDS, lambda: [self._input(one) for one in self.from_guest.release()])
             if self.stalled:
                 break
         for watcher in list(self._watchers):
@@ -205,6 +220,8 @@ class RawHost:
                     self.after(self.to_guest.delay, lambda one=one: self._out.append(one))
                 else:
                     self._out.append(one)
+            if self.to_guest.holds:
+                self.after(HOLD_SECONDS, lambda: self._out.extend(self.to_guest.release()))
             if threading.current_thread() is not self._thread:
                 self._wake()
 
@@ -216,9 +233,13 @@ class RawHost:
             if threading.current_thread() is not self._thread:
                 self._wake()
 
+    def source_for(self, dst):
+        """Our address to talk to a packed address from."""
+        return self.ip if len(dst) == 4 else LINK_LOCAL if dst[:2] == b'\xfe\x80' else self.ip6
+
     def send_ip(self, dst, proto, payload, src=None, hops=64, mtu=None):
         """Sends one IP packet to a packed address, in fragments where it takes them. The neighbour must be known."""
-        src = src or (self.ip if len(dst) == 4 else self.ip6 if dst[:2] != b'\xfe\x80' else LINK_LOCAL)
+        src = src or self.source_for(dst)
         target = self.neighbours[dst]
         kind = f.ETH_IP4 if len(dst) == 4 else f.ETH_IP6
         for packet in f.ip_fragments(src, dst, proto, payload, mtu or self.mtu, self._ident.getrandbits(32), hops):
@@ -267,7 +288,7 @@ class RawHost:
             self.send_frame(f.ether(f.BROADCAST, self.MAC, f.ETH_ARP,
                                     f.arp(1, self.MAC, self.ip, bytes(6), target)))
             return
-        src = LINK_LOCAL if target[:2] == b'\xfe\x80' else self.ip6
+        src = self.source_for(target)
         group = f.ip('ff02::1:ff00:0')[:13] + target[13:]
         body = bytes(4) + target + b'\1\1' + self.MAC
         self.send_frame(f.ether(b'\x33\x33' + group[12:], self.MAC, f.ETH_IP6,
@@ -301,7 +322,7 @@ class RawHost:
         self.guest_mac = src
         if self.silent:
             return
-        if dst != self.MAC and not dst[0] & 1:
+        if dst != self.MAC and not dst[0] & 1 and not self.any_destination:
             raise f.Malformed(f'destination MAC {dst.hex(":")} is not on this wire')
         if kind == f.ETH_ARP:
             self._arp(src, frame[14:])
@@ -375,7 +396,7 @@ class RawHost:
 
     def _solicited(self, src, packet, body):
         target = body[4:20]
-        if target not in (self.ip6, LINK_LOCAL):
+        if target not in (self.ip6, LINK_LOCAL) and target not in self.claimed:
             return
         unspecified = packet.src == bytes(16)
         dst = ALL_NODES if unspecified else packet.src

@@ -31,7 +31,7 @@ class RawTcp:
     def __init__(self, host, address, port, data=b'', echo=True, window=65535, half_close=False, mss=None, expect=None,
                  endless=False):
         self.host, self.remote, self.rport = host, f.ip(address), port
-        self.src = host.ip if len(self.remote) == 4 else host.ip6
+        self.src = host.source_for(self.remote)
         self.data = data
         self.expect = (data if echo else b'') if expect is None else expect
         self.window, self.endless = window, endless

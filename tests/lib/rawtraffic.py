@@ -11,8 +11,7 @@ class _Exchange:
 
     def __init__(self, host, address, count, sizes, window, seed):
         self.host, self.remote = host, f.ip(address)
-        self.src = host.ip if len(self.remote) == 4 else host.ip6 if self.remote[:2] != b'\xfe\x80' else \
-            f.ip('fe80::ff:fe00:aa')
+        self.src = host.source_for(self.remote)
         self.count, self.sizes, self.window = count, sizes, window
         self.random = random.Random(seed)
         self.outstanding = {}           # seq -> (content, when sent)

@@ -26,12 +26,13 @@ def compare(got, wanted, at, what):
                              f'sent {wanted[first:first + 8].hex() or "nothing"}')
 
 
-def tcp_echo(sock, total, seed=1, timeout=60, half_close=True, chunk=65536, pauses=()):
+def tcp_echo(sock, total, seed=1, timeout=60, half_close=True, chunk=65536, pauses=(), passing=None):
     """Echoes total bytes, sending and receiving at once; returns the seconds it took.
 
     half_close: shuts down sending when all is sent, and then expects the rest and the end of the stream; otherwise closes
     once all is back. pauses: (received bytes, seconds) pairs: stops reading for so long at that point, while sending goes
-    on as far as it will: the windows of both directions fill. The socket is closed.
+    on as far as it will: the windows of both directions fill. passing: (received bytes, function): called once, on passing
+    that point. The socket is closed.
     """
     data = memoryview(content(total, seed))
     sent = received = 0
@@ -55,6 +56,9 @@ def tcp_echo(sock, total, seed=1, timeout=60, half_close=True, chunk=65536, paus
                 assert got, f'echo: end of stream after {received} of {total} bytes'
                 compare(got, data[received:received + len(got)].tobytes(), received, 'echo')
                 received += len(got)
+                if passing and received >= passing[0]:
+                    passing[1]()
+                    passing = None
                 while pauses and received >= pauses[0][0]:
                     read_from = time.monotonic() + pauses.popleft()[1]
         if half_close:

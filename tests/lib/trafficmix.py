@@ -19,6 +19,16 @@ def is_raw(wire):
     return isinstance(wire, wires.RawWire)
 
 
+def reach(wire, address, timeout=5):
+    """Waits until an address answers: an IPv6 address may be tentative for the first second or two."""
+    if is_raw(wire):
+        wire.resolve(address, timeout)
+        return
+    end = time.monotonic() + timeout
+    while wire.ping(address, wait=1)[1] == 0:
+        assert time.monotonic() < end, f'{address} does not answer within {timeout} s'
+
+
 def tcp_echo(wire, size, address=None, timeout=60, **options):
     """One echo connection of so many bytes on any wire."""
     if is_raw(wire):
@@ -77,8 +87,14 @@ def smoke(wire, guest):
     udp_echo(wire, 20, FRAGMENTS, window=2)
     if not isinstance(wire, wires.UserWire):
         ping(wire, 5, (0, 56, 1472, 4000))
-        if ' ip6=off' not in guest.machine.append:
-            ping(wire, 3, (56, 1400), wire.guest6)
+
+
+def smoke6(wire, guest):
+    """A little of everything over IPv6; waits for duplicate address detection first."""
+    reach(wire, wire.guest6)
+    ping(wire, 3, (56, 1400, 4000), wire.guest6)
+    tcp_echo(wire, MB // 4, wire.guest6)
+    udp_echo(wire, 100, (4, 64, 1000, 1452), wire.guest6)
 
 
 def wake(wire, guest):
@@ -107,4 +123,4 @@ def udp_10000(wire, guest):
     udp_echo(wire, 100, FRAGMENTS, window=2)
 
 
-KINDS = {kind.__name__: kind for kind in (smoke, wake, discard_chargen, tcp_10mb, udp_10000)}
+KINDS = {kind.__name__: kind for kind in (smoke, smoke6, wake, discard_chargen, tcp_10mb, udp_10000)}

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import tempfile
+import time
 
 from rslib.netns import Netns
 from rawhost import RawHost
@@ -121,16 +122,30 @@ class TapWire:
         """Takes the host's side of the link up or down."""
         self.netns.run(['ip', 'link', 'set', 'tap0', 'up' if up else 'down'])
 
-    def ping(self, address=GUEST4, count=1, size=56, flood=False, timeout=60, more=()):
-        """Runs ping(8); returns (transmitted, received). Replies whose content differs count as not received."""
-        argv = ['ping', '-q', '-n', '-c', count, '-s', size, '-w', timeout, *more] + (['-f'] if flood else ['-i', '0.01'])
-        if address.startswith('fe80'):
-            address += '%tap0'
-        done = self.netns.run(argv + [address], timeout=timeout + 10, check=False)
-        found = re.search(r'(\d+) packets transmitted, (\d+) received(.*)', done.stdout)
-        assert found, f'ping {address} -s {size}: {done.stdout}{done.stderr}'
-        assert 'corrupted' not in done.stdout and 'wrong data' not in done.stdout and 'errors' not in found.group(3), done.stdout
-        return int(found.group(1)), int(found.group(2))
+    def ping(self, address=GUEST4, count=1, size=56, flood=False, timeout=60, wait=5):
+        """Runs ping(8), which compares contents; returns (sent, answered within `wait` seconds of its end). Counted by the
+        kernel: ping itself waits only two round trips for the last answers, less than a loaded machine may take."""
+        six = ':' in address
+        sent, answered = self._echoes(six)
+        argv = ['ping', '-q', '-n', '-c', count, '-s', size, '-W', 1] + (['-f'] if flood else ['-i', '0.01'])
+        done = self.netns.run(argv + [address + ('%tap0' if address.startswith('fe80') else '')], timeout=timeout, check=False)
+        assert re.search(r'\d+ packets transmitted', done.stdout), f'ping {address} -s {size}: {done.stdout}{done.stderr}'
+        assert not re.search(r'corrupted|wrong data|duplicates|errors', done.stdout), done.stdout
+        end = time.monotonic() + wait
+        while True:
+            now = self._echoes(six)
+            if now[1] - answered >= now[0] - sent or time.monotonic() > end:
+                return now[0] - sent, now[1] - answered
+            time.sleep(0.02)
+
+    def _echoes(self, six):
+        """The kernel's counts of echo requests sent and replies received."""
+        if six:
+            text = self.netns.run(['cat', '/proc/net/snmp6']).stdout
+            return tuple(int(re.search(rf'Icmp6{name}\s+(\d+)', text).group(1)) for name in ('OutEchos', 'InEchoReplies'))
+        names, values = re.findall(r'^Icmp: (.*)$', self.netns.run(['cat', '/proc/net/snmp']).stdout, re.MULTILINE)
+        counts = dict(zip(names.split(), map(int, values.split())))
+        return counts['OutEchos'], counts['InEchoReps']
 
 
 class RawWire(RawHost):

@@ -17,7 +17,7 @@ from rslib.qemu import Guest
 
 LINK_LOCAL = 'fe80::5054:ff:fe12:3456'          # from QEMU's default MAC (RFC 4291, appendix A)
 SLAAC = 'fd00::5054:ff:fe12:3456'
-NO_LEASE = r'\] (net|dhcp): .*no (DHCP )?lease.*10 s'
+NO_LEASE = r'\] net: no (DHCP answer|lease)\b.*\b10 s'
 NEW_IP = r'\] net: ip=198\.18\.0\.2\b'
 
 needs_dnsmasq = pytest.mark.skipif(not have(), reason='dnsmasq is not installed')
@@ -29,10 +29,10 @@ def ends_well(row, guest, wire):
     rows.after(row, guest, wire)
 
 
-def start(image, wire, words, **fields):
+def start(image, net, words, **fields):
     """A Guest on a wire with these address words, and its Row."""
     row = Row('address', addresses=words, **fields)
-    return Guest(rows.machine_for(row, image, wire), netns=wire.netns), row
+    return Guest(rows.machine_for(row, image, net), netns=net.netns), row
 
 
 # ---- DHCP
@@ -107,7 +107,7 @@ def test_no_dhcp_answer(image):
             took = time.monotonic() - begin
             assert ready['ip'] == 'none' and 9 < took < 14, f'ip={ready["ip"]} after {took:.1f} s'
             assert re.search(NO_LEASE, guest.console), 'nothing said of the missing lease'
-            wire.resolve(LINK_LOCAL)
+            trafficmix.reach(wire, LINK_LOCAL)
             trafficmix.ping(wire, 20, (56, 1400), LINK_LOCAL)
             trafficmix.tcp_echo(wire, 100_000, LINK_LOCAL)
             wire.dhcp = DhcpServer()
@@ -158,7 +158,8 @@ def test_link_local_and_router_advertisement(image):
             ready = guest.wait_ready(rows.SHORT)
             assert LINK_LOCAL in ready['ip6']
             guest.wait_for(rf'ip6=\S*{SLAAC}', rows.SHORT)
-            time.sleep(1.5)                                     # duplicate address detection takes a second
+            for address in (LINK_LOCAL, SLAAC):
+                trafficmix.reach(wire, address)
             assert wire.counts['solicitations'] >= 1, 'no router solicitation'
             dad = {frames.show(p.payload[8:24]) for p in probes if p.src == bytes(16)}
             assert {LINK_LOCAL, SLAAC} <= dad, f'duplicate address detection only for {dad}'
@@ -179,8 +180,8 @@ def test_router_advertisement_from_dnsmasq(image, tmp_path, row):
         with guest:
             guest.wait_ready(rows.SHORT)
             guest.wait_for(rf'ip6=\S*{SLAAC}', rows.SHORT)
-            time.sleep(1.5)
             for address in (SLAAC, LINK_LOCAL):
+                trafficmix.reach(wire, address)
                 assert wire.ping(address, 20)[1] == 20
                 trafficmix.tcp_echo(wire, 200_000, address)
                 trafficmix.udp_echo(wire, 100, (64, 1400), address)
@@ -195,9 +196,25 @@ def test_ip6_static(image):
             ready = guest.wait_ready(rows.SHORT)
             assert 'fd00::2' in ready['ip6']
             for address in ('fd00::2', LINK_LOCAL):
-                wire.resolve(address)
+                trafficmix.reach(wire, address)
                 trafficmix.ping(wire, 20, (56, 1400), address)
                 trafficmix.tcp_echo(wire, 200_000, address)
+            ends_well(row, guest, wire)
+
+
+def test_duplicate_address(image):
+    """Another station has our static IPv6 address (RFC 4862, 5.4): said on the console, and the address is not used."""
+    with wires.raw_wire() as wire:
+        wire.claimed.add(frames.ip('fd00::2'))
+        guest, row = start(image, wire, 'ip=198.18.0.2/24 ip6=fd00::2/64', wire='dgram')
+        with guest:
+            guest.wait_ready(rows.SHORT)
+            guest.wait_for(r'\] net: .*\bfd00::2\b.*duplicate|\] net: .*duplicate.*\bfd00::2\b', 10)
+            wire.claimed.clear()
+            with pytest.raises(TimeoutError):
+                wire.resolve('fd00::2', 2)
+            trafficmix.reach(wire, LINK_LOCAL)
+            trafficmix.smoke(wire, guest)
             ends_well(row, guest, wire)
 
 

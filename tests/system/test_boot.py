@@ -25,13 +25,13 @@ def bar_above_4g(wire, guest):
 
 def booted_by(name):
     """The boot protocol the guest says it was started by."""
-    return (rf'\] boot: .*{name}',)
+    return (rf'(?i)\] boot: .*started by {name}\b',)
 
 
 BOOT = [
-    Row('kernel-q35', machine={'boot': 'kernel'}, console=booted_by('multiboot1'), traffic=('smoke', 'wake', 'discard_chargen')),
+    Row('kernel-q35', machine={'boot': 'kernel'}, console=booted_by('multiboot1'), traffic=('smoke', 'smoke6', 'wake', 'discard_chargen')),
     Row('kernel-pc', machine={'boot': 'kernel', 'machine': 'pc'}, traffic=('smoke', 'wake')),
-    Row('pvh-q35', machine={'boot': 'pvh'}, console=booted_by('PVH')),
+    Row('pvh-q35', machine={'boot': 'pvh'}, console=booted_by('pvh')),
     Row('pvh-pc', machine={'boot': 'pvh', 'machine': 'pc'}, full=True),
     Row('iso-bios-q35', machine={'boot': 'iso'}, console=booted_by('multiboot2')),
     Row('iso-bios-pc', machine={'boot': 'iso', 'machine': 'pc'}, full=True),

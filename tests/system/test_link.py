@@ -58,7 +58,7 @@ def link_flap(wire, guest):
         assert sock.recv(100) == b'before'
         guest.wait_for(DOWN, 5, set_link(guest, False))
         sock.sendall(b'while down')
-        assert wire.ping(count=3, timeout=2)[1] == 0
+        assert wire.ping(count=3, wait=1)[1] == 0
         guest.wait_for(UP, 5, set_link(guest, True))
         assert sock.recv(100) == b'while down'
     trafficmix.smoke(wire, guest)
@@ -78,11 +78,11 @@ def flap_without_status(wire, guest):
 
 
 def disturbed(disturb):
-    """Traffic kind: disturbs an echo of some MB in its middle, for 3 s, twice; contents must still be right."""
+    """Traffic kind: disturbs an echo of some MB in its middle for 3 s; contents must still be right."""
     def kind(wire, guest):
-        size = 6 * MB
         if trafficmix.is_raw(wire):
             wire.resolve(wire.guest4)
+            size = 6 * MB
             connection = rawtcp.RawTcp(wire, wire.guest4, 7, traffic.content(size)).start()
             for part in (3, 2):
                 connection.wait(lambda part=part: connection.received >= size // part // 2, 60, 'the first half')
@@ -92,8 +92,9 @@ def disturbed(disturb):
             connection.close()
         else:
             sock = wire.tcp(7)
-            echo = InBackground(lambda: traffic.tcp_echo(sock, size, timeout=90, chunk=8192))
-            time.sleep(0.1)
+            begun = threading.Event()
+            echo = InBackground(lambda: traffic.tcp_echo(sock, 32 * MB, timeout=90, passing=(MB, begun.set)))
+            assert begun.wait(30)
             echo.running()
             disturb(wire, guest)
             echo.join()
@@ -193,7 +194,7 @@ def test_link_down_before_boot(row, image):
             guest.qmp('set_link', name='nic0', up=False)
             guest.qmp('cont')
             guest.wait_for(DOWN, rows.SHORT)
-            assert wire.ping(count=2, timeout=2)[1] == 0
+            assert wire.ping(count=2, wait=1)[1] == 0
             guest.wait_for(UP, 5, set_link(guest, True))
             guest.wait_ready(rows.SHORT)
             trafficmix.smoke(wire, guest)

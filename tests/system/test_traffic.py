@@ -86,6 +86,7 @@ def udp_any_size(wire, guest):
 
 def six(wire, guest):
     """The same over IPv6."""
+    trafficmix.reach(wire, wire.guest6)
     trafficmix.tcp_echo(wire, 2 * MB, wire.guest6)
     trafficmix.udp_echo(wire, 500, trafficmix.SMALL_SIZES[2:-1] + (1452,), wire.guest6)
     trafficmix.udp_echo(wire, 40, (1453, 8192, 30000, LARGEST6), wire.guest6, window=1)
@@ -101,6 +102,7 @@ def flood(wire, guest):
 def ping_sizes(wire, guest):
     """ping of odd sizes in fragments up to the largest, both IP versions, contents checked by ping itself."""
     trafficmix.ping(wire, 2, (0, 1, 17, 1472) + PING_FRAGMENTS + (LARGEST4,))
+    trafficmix.reach(wire, wire.guest6)
     trafficmix.ping(wire, 2, (0, 1, 1452, 1453, 8000, 32768, LARGEST6), wire.guest6)
 
 

@@ -442,7 +442,11 @@ class Guest:
 
     def finish(self, expect=EXIT_WELL, timeout=20):
         """Presses the power button and expects the guest to end well."""
-        self.qmp('system_powerdown')
+        try:
+            self.qmp('system_powerdown')
+        except GuestError:              # the guest may be gone before QEMU has answered
+            if not self._wait_end(1):
+                raise
         self.expect_exit(expect, timeout)
 
     def _wait_end(self, timeout):
