@@ -57,6 +57,7 @@
 #define TCP_OOSEQ_MAX_BYTES            (256 * 1024)
 #define TCP_OOSEQ_MAX_PBUFS            192
 #define LWIP_TCP_SACK_OUT              1
+#define LWIP_TCP_RTO_TIME              1000 /* before there is a measurement: RFC 6298, 2.1; lwIP has 3 s */
 #define LWIP_TCP_TIMESTAMPS            1
 #define TCP_LISTEN_BACKLOG             1
 #define TCP_DEFAULT_LISTEN_BACKLOG     255
