@@ -32,7 +32,7 @@ machine := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -fno-stack-protector -
     -fno-asynchronous-unwind-tables -fno-strict-aliasing -ffunction-sections -fdata-sections
 headers = -nostdinc -isystem $(shell $(CC) -print-file-name=include) -isystem $(NEWLIB_DIR)/include \
     -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu
-program_flags = $(machine) -fPIE -fvisibility=hidden $(headers) -I. -Inet/port -isystem $(LWIP_DIR)/src/include -MMD -MP
+program_flags = $(machine) -fPIE -fvisibility=hidden $(headers) -I. -Inet/port -isystem $(LWIP_DIR)/src/include -MD -MP
 # gcc takes low physical addresses for arrays of no length (-Warray-bounds).
 quirks := $(if $(findstring clang,$(CC)),-Wno-unused-command-line-argument,--param=min-pagesize=0)
 
@@ -66,7 +66,7 @@ $(BUILD)/program-test.elf: $(program_objects) $(lwip_objects) $(guest_test_objec
 
 # ---- the image: loader, program, names for backtraces ----
 loader_flags := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -mgeneral-regs-only -fno-pic -fno-pie -fno-stack-protector \
-    -fcf-protection=none -fno-asynchronous-unwind-tables -I. -MMD -MP
+    -fcf-protection=none -fno-asynchronous-unwind-tables -I. -MD -MP
 loader_objects := $(addprefix $(BUILD)/loader/,info.o load.o loader.o)
 $(BUILD)/loader/%.o: boot/%.c
 	@mkdir -p $(@D)
