@@ -47,10 +47,9 @@ uint64_t world_size(const void *image, uint64_t *linked)
 
 static void copy(char *to, const char *from, uint64_t filled, uint64_t size)
 {
-    for (uint64_t i = 0; i < filled; i++)
-        to[i] = from[i];
-    for (uint64_t i = filled; i < size; i++)
-        to[i] = 0;
+    uint64_t rest = size - filled;
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(filled) : : "memory");
+    __asm__ volatile("rep stosb" : "+D"(to), "+c"(rest) : "a"(0) : "memory");
 }
 
 /* Applies the relocations that PT_DYNAMIC names; `bias` is the distance from where the image was linked. */

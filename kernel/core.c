@@ -287,7 +287,9 @@ static struct netif *first_core(struct shared *all)
     /* From here on the shared structure is read-only. The others reload their page tables when they are let go. */
     if (!paging_protect(all->loader_segment[all->loader_segment_count - 1].at, 4))
         panic("no memory for page tables");
-    __atomic_store_n(&all->public_area->phase, PHASE_RUN, __ATOMIC_RELEASE);
+    __atomic_store_n(&all->public_area->phase, PHASE_RUN, __ATOMIC_SEQ_CST);
+    for (unsigned i = 1; i < running; i++)
+        core_wake(all, i);
     return netif;
 }
 
@@ -321,8 +323,10 @@ static struct netif *further_core(void)
     }
     face->pair = &device.pair;
     __atomic_store_n(&face->state, CORE_READY, __ATOMIC_RELEASE);
+    /* Halted, so that waiting cores take no time from those that still start. Interrupts are off between the look and
+     * the halt: a wake-up that comes in between is pending and ends the halt. */
     while (__atomic_load_n(&shared->public_area->phase, __ATOMIC_ACQUIRE) != PHASE_RUN)
-        cpu_relax();
+        cpu_halt();
     write_cr3(read_cr3());
     if (core_number() >= shared->public_area->pairs)
         park("there is no queue pair for this core");

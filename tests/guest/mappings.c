@@ -28,9 +28,21 @@ static bool may_execute(uint64_t at, uint64_t size)
     for (uint32_t i = 0; i < s->loader_segment_count; i++)
         if (s->loader_segment[i].flags & 1 && within(&s->loader_segment[i].at, at, size))
             return true;
-    for (uint32_t i = 0; i < core_world()->segment_count; i++)
-        if (core_world()->segment[i].flags & 1 && within(&core_world()->segment[i].at, at, size))
-            return true;
+    for (uint32_t core = 0; core < s->core_count; core++)
+        for (uint32_t i = 0; i < s->core[core].world.segment_count; i++)
+            if (s->core[core].world.segment[i].flags & 1 && within(&s->core[core].world.segment[i].at, at, size))
+                return true;
+    return at == s->low_page; /* where further cores start */
+}
+
+/* True if a guard page of any core lies in [at, at + size). */
+static bool holds_guard(uint64_t at, uint64_t size)
+{
+    const struct shared *s = core_shared();
+    for (uint32_t core = 0; core < s->core_count; core++)
+        for (unsigned i = 0; i < 2; i++)
+            if (s->core[core].world.guard[i] >= at && s->core[core].world.guard[i] < at + size)
+                return true;
     return false;
 }
 
@@ -42,9 +54,8 @@ static void check(uint64_t virtual, uint64_t entry, uint64_t size)
         panic("mapping %llx leads to %llx", (unsigned long long)virtual, (unsigned long long)physical);
     if (virtual == 0)
         panic("page 0 is mapped");
-    for (unsigned i = 0; i < 2; i++)
-        if (core_world()->guard[i] >= virtual && core_world()->guard[i] < virtual + size)
-            panic("guard page %llx is mapped", (unsigned long long)core_world()->guard[i]);
+    if (holds_guard(virtual, size))
+        panic("a guard page in %llx is mapped", (unsigned long long)virtual);
     if (entry & NX)
         return;
     executable++;
@@ -72,8 +83,8 @@ static bool start(void)
     if (!(read_cr0() & 1u << 16))
         panic("CR0.WP is off: the kernel could write to read-only pages");
     walk((const uint64_t *)(read_cr3() & ADDRESS), 4, 0);
-    log_info("guest", "mappings are right: %llu, of them %llu executable", (unsigned long long)pages,
-             (unsigned long long)executable);
+    log_info("guest", "mappings are right: %llu, of them %llu executable; %u cores", (unsigned long long)pages,
+             (unsigned long long)executable, core_shared()->core_count);
     machine_exit(EXIT_WELL);
 }
 
