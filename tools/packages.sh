@@ -95,7 +95,7 @@ command -v apt-get >/dev/null ||
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 as_root=()
 if [ "$(id -u)" != 0 ]; then
-    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 -a -t 2 ]; }; then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && [ -t 2 ]; }; }; then
         as_root=(sudo)
     else
         die "missing; as root, run: apt-get update && ${install[*]}"
