@@ -33,6 +33,7 @@ libcmocka-dev          | test               | unit tests on the host
 python3-pytest         | test               | system tests
 iputils-ping           | test               | ping
 dnsmasq-base           | test               | a DHCP server and router for the guest
+procps                 | test               | sysctl, in the tests of the test peers
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
 git                    | test               | lists the files whose formatting is checked
