@@ -33,6 +33,7 @@ libcmocka-dev          | test               | unit tests on the host
 python3-pytest         | test               | system tests
 iputils-ping           | test               | ping
 dnsmasq-base           | test               | a DHCP server and router for the guest
+procps                 | test               | sysctl, in the tests of the test peers
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
 git                    | test               | lists the files whose formatting is checked
@@ -95,7 +96,7 @@ command -v apt-get >/dev/null ||
 install=(apt-get install -y --no-install-recommends "${missing[@]}")
 as_root=()
 if [ "$(id -u)" != 0 ]; then
-    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 -a -t 2 ]; }; then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && [ -t 2 ]; }; }; then
         as_root=(sudo)
     else
         die "missing; as root, run: apt-get update && ${install[*]}"

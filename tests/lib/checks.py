@@ -44,7 +44,7 @@ def panic_console(guest):
     assert len(at) == 1, f'{len(at)} panic lines'
     for line in lines[:at[0]]:
         assert LINE.fullmatch(line) or READY.fullmatch(line), f'line not in the console format: {line!r}'
-    assert any(re.match(r'\s*#0 [0-9a-f]+ \w+', line) for line in lines[at[0]:]), 'no symbolised backtrace after the panic'
+    assert any(re.match(r'\s*#\d+ [0-9a-f]{16} (\? )?[A-Za-z_][\w.]*\+0x', line) for line in lines[at[0]:]), 'no symbolised backtrace after the panic'
     return lines[at[0]][len('panic: '):]
 
 

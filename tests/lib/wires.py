@@ -138,6 +138,11 @@ class TapWire:
                 return now[0] - sent, now[1] - answered
             time.sleep(0.02)
 
+    def frames(self):
+        """Frames so far (to the guest, from the guest), as the kernel counts them on the tap."""
+        values = re.search(r'tap0:(.*)', self.netns.run(['cat', '/proc/net/dev']).stdout).group(1).split()
+        return int(values[9]), int(values[1])
+
     def _echoes(self, six):
         """The kernel's counts of echo requests sent and replies received."""
         if six:

@@ -99,6 +99,16 @@ def flood(wire, guest):
         assert sent == received == count, f'ping -f -s {size}: {received} of {sent}'
 
 
+def wrap_indices(wire, guest):
+    """More frames than a ring's 16-bit indices count, both ways, in bulk: discard and chargen of 110 MB."""
+    before = wire.frames()
+    traffic.tcp_discard(wire.tcp(9), 110 * MB, timeout=120)
+    traffic.tcp_chargen(wire.tcp(19), 110 * MB, timeout=120)
+    for way, (now, then) in zip(('to', 'from'), zip(wire.frames(), before)):
+        assert now - then > 70_000, f'only {now - then} frames {way} the guest: no index wrapped'
+    trafficmix.smoke(wire, guest)
+
+
 def ping_sizes(wire, guest):
     """ping of odd sizes in fragments up to the largest, both IP versions, contents checked by ping itself."""
     trafficmix.ping(wire, 2, (0, 1, 17, 1472) + PING_FRAGMENTS + (LARGEST4,))
@@ -187,6 +197,10 @@ TRAFFIC = [
     Row('dgram', wire='dgram', traffic=('tcp_10mb', 'udp_10000', raw_udp_largest, raw_udp_six, 'discard_chargen')),
     Row('dgram-ping', wire='dgram', traffic=(raw_ping_every_size, 'wake')),
     Row('dgram-peers', wire='dgram', traffic=(raw_zero_window, raw_vanish, raw_bad_wire, raw_fragments_disordered, raw_delay, 'smoke')),
+    Row('tap-wrap', traffic=(wrap_indices, 'wake')),
+    Row('tap-wrap-event-idx-off', words='features=-event_idx', without=('event_idx',), traffic=(wrap_indices, 'wake'), full=True),
+    Row('tap-wrap-indirect-off', words='features=-indirect_desc', without=('indirect_desc',), traffic=(wrap_indices,), full=True),
+    Row('tap-wrap-ring-4', words='ring=4', traffic=(wrap_indices, 'wake'), full=True),
     Row('tap-csum-off', words='features=-csum,-guest_csum', without=('csum', 'guest_csum'),
         traffic=(half_close_and_pauses, resets, parallel, six, ping_sizes), full=True),
     Row('tap-mrg-off', words='features=-mrg_rxbuf', without=('mrg_rxbuf',),

@@ -500,7 +500,7 @@ static void test_random_bytes(void **state)
     char line[256];
 
     (void)state;
-    for (unsigned n = 0; n < 60000; n++) {
+    for (unsigned n = 0; n < 20000; n++) {
         size_t len = chance_below(&seed, sizeof(line));
 
         for (size_t i = 0; i < len; i++)
@@ -525,7 +525,7 @@ static void test_mutations(void **state)
     unsigned refused = 0, taken = 0;
 
     (void)state;
-    for (unsigned n = 0; n < 120000; n++) {
+    for (unsigned n = 0; n < 40000; n++) {
         char line[512] = "";
 
         for (unsigned w = chance_below(&seed, 4) + 1; w > 0; w--) {

@@ -135,7 +135,12 @@ static bool read_chain(struct fake_device *dev, struct fake_chain *chain, struct
             }
             chain->indirect = true;
             scribble_over(dev, d, at);
-            return read_chain(dev, chain, inner, len / (uint32_t)sizeof(*d), 0, true);
+            uint32_t before = chain->pieces, entries = len / (uint32_t)sizeof(*d);
+            if (!read_chain(dev, chain, inner, entries, 0, true))
+                return false;
+            if (chain->pieces - before != entries) /* allowed, but what for? */
+                violation(dev, "an indirect table of %u entries with a chain of %u", entries, chain->pieces - before);
+            return true;
         }
         read_piece(dev, chain, d);
         scribble_over(dev, d, at);

@@ -192,7 +192,7 @@ static void test_closed_is_the_largest(void **state)
     (void)state;
     for (unsigned bit = 0; bit < 64; bit++)
         assert_int_equal(features_closed(ALL & ~FEATURE_BIT(bit)), expected_closed(ALL & ~FEATURE_BIT(bit)));
-    for (unsigned n = 0; n < 20000; n++) {
+    for (unsigned n = 0; n < 5000; n++) {
         uint64_t set = chance(&seed) | chance(&seed);
         assert_int_equal(features_closed(set), expected_closed(set));
     }
@@ -262,7 +262,7 @@ static void test_random_choice(void **state)
     uint64_t seed = chance_seed(0xc401);
 
     (void)state;
-    for (unsigned n = 0; n < 20000; n++) {
+    for (unsigned n = 0; n < 5000; n++) {
         uint64_t offered = chance(&seed) | chance(&seed), off = chance(&seed) & chance(&seed) & chance(&seed);
         uint64_t required = chance(&seed) & chance(&seed);
         struct feature_choice c = choose(offered, off, required);

@@ -27,6 +27,7 @@ struct rig {
     uint64_t back;  /* buffers that came back */
     uint64_t limit; /* numbers that there is room for in buffer[] */
     struct rig_buffer *buffer;
+    bool concurrent; /* the device may act in the middle of what the driver does */
     bool driver_asleep;
     uint16_t patience; /* returned buffers that the sleeping driver agreed to let lie */
     uint64_t seed;

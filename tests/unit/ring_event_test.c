@@ -1,35 +1,73 @@
 /* Notifications of the split virtqueue: who is told what, and who may sleep. The queue's code is included here so that
- * the device can act at each of its fences, the moments at which the other side may see half of what is being done. */
+ * the device can act at each of its fences and before and after each access to memory that both share: the moments at
+ * which the other side may see half of what is being done. */
 #include "tests/unit/rig.h"
 
 #include <stdatomic.h>
 
-static void at_fence(void);
+static void at_fence(memory_order order);
+static void at_access(void);
 
 #undef atomic_thread_fence
-#define atomic_thread_fence(order) at_fence()
+#define atomic_thread_fence(order) at_fence(order)
+#define __atomic_load_n(at, order)                                                                                     \
+    ({                                                                                                                 \
+        at_access();                                                                                                   \
+        __typeof__(*(at) + 0) value_ = __atomic_load_n(at, order);                                                     \
+        at_access();                                                                                                   \
+        value_;                                                                                                        \
+    })
+#define __atomic_store_n(at, value, order)                                                                             \
+    do {                                                                                                               \
+        at_access();                                                                                                   \
+        __atomic_store_n(at, value, order);                                                                            \
+        at_access();                                                                                                   \
+    } while (0)
 #include "drivers/virtio/split.c"
 #undef atomic_thread_fence
+#undef __atomic_load_n
+#undef __atomic_store_n
 
 static struct rig rig;
-static void (*on_fence)(void); /* what the device does at a fence of the driver */
-static bool at_one;            /* no fence within a fence */
+static void (*on_access)(void); /* what the device does at each of those moments; accesses within it do not count */
+static unsigned accesses;       /* how many moments there have been */
 
-static void at_fence(void)
+/* What the other side could see at the last full fence, and how many of them there were. Only a full fence orders a
+ * store before a load. Without it a processor may look first; that cannot be waited for in a test (ring_race_test
+ * tries), but that the fence is there, and behind the store, can be seen. */
+static struct {
+    unsigned count;
+    uint16_t avail_idx, used_event, avail_flags;
+} fences;
+
+static void at_access(void)
+{
+    void (*act)(void) = on_access;
+
+    accesses++;
+    if (!act)
+        return;
+    on_access = NULL;
+    act();
+    on_access = act;
+}
+
+static void at_fence(memory_order order)
 {
     atomic_signal_fence(memory_order_seq_cst);
-    if (!on_fence || at_one)
-        return;
-    at_one = true;
-    on_fence();
-    at_one = false;
+    if (order == memory_order_seq_cst) {
+        fences.count++;
+        fences.avail_idx = rig.dev.avail->idx;
+        fences.used_event = *(uint16_t *)&rig.dev.avail->ring[rig.dev.size];
+        fences.avail_flags = rig.dev.avail->flags;
+    }
+    at_access();
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    on_fence = NULL;
-    at_one = false;
+    on_access = NULL;
     return 0;
 }
 
@@ -168,6 +206,30 @@ static void test_polling_device_is_left_alone(void **state)
         assert_int_equal(rig.vq.stats.kicks + rig.vq.stats.kicks_suppressed, 50001);
         rig_close(&rig);
     }
+}
+
+/* Armed and switched off again: whatever comes back, there is no interrupt. */
+static void test_disabled_at_boundaries(void **state)
+{
+    (void)state;
+    rig_open(&rig, 16, true, 0, 64);
+    for (uint32_t i = 0; boundary(i) != UINT32_MAX; i++) {
+        for (unsigned late = 0; late < 2; late++) {
+            rig_start_at(&rig, (uint16_t)boundary(i));
+            add(16);
+            virtqueue_publish(&rig.vq);
+            take_all();
+            assert_true(rig_driver_sleep(&rig, late));
+            rig.driver_asleep = false;
+            virtqueue_disable_callbacks(&rig.vq);
+            while (rig.dev.held_count) {
+                rig_return(&rig, 0);
+                check(!fake_device_publish(&rig.dev), "from %u: interrupted", boundary(i));
+            }
+            clear_queue();
+        }
+    }
+    rig_close(&rig);
 }
 
 /* Callbacks off from the start on, and after they have been on: no interrupt, but for once in 65,536 entries with event
@@ -315,10 +377,18 @@ static void test_callback_by_flag(void **state)
     rig_close(&rig);
 }
 
-/* A device that polls until there is nothing to do, then asks to be told and sleeps: at the very moment at which the
- * driver publishes. Either it sees the buffer, or it is told. */
+#define MOMENTS 8 /* more than publish or arming have */
+
+static unsigned act_at; /* the moment at which the device does its one thing */
+static bool acted;
+
+/* A device that polls until there is nothing to do, then asks to be told and sleeps, at one moment while the driver
+ * publishes. Either it sees the buffer, or it is told. */
 static void device_goes_to_sleep(void)
 {
+    if (acted || accesses < act_at)
+        return;
+    acted = true;
     take_all();
     fake_device_sleep(&rig.dev, 0);
 }
@@ -326,62 +396,98 @@ static void device_goes_to_sleep(void)
 static void test_device_sleeps_while_driver_publishes(void **state)
 {
     (void)state;
-    rig_open(&rig, 4, true, 0, 64);
-    for (uint32_t i = 0; boundary(i) != UINT32_MAX; i++) {
-        rig_start_at(&rig, (uint16_t)boundary(i));
-        fake_device_poll(&rig.dev);
-        on_fence = device_goes_to_sleep;
-        add(1 + i % 4);
-        bool kick = virtqueue_publish(&rig.vq);
-        on_fence = NULL;
-        rig.dev.asleep = rig.dev.asleep && !kick;
-        rig_check_no_one_sleeps_on_work(&rig);
-        clear_queue();
-    }
-    rig_close(&rig);
-}
-
-static void device_returns_one(void)
-{
-    if (rig.dev.held_count)
-        rig_return(&rig, 0);
-    if (fake_device_publish(&rig.dev))
-        rig.driver_asleep = false; /* an interrupt on the way: whoever halts now wakes at once */
-}
-
-/* A device that returns a buffer at the very moment at which the driver arms its callback: the driver sees it, or is
- * interrupted. */
-static void test_device_returns_while_driver_arms(void **state)
-{
-    (void)state;
     for (unsigned event_idx = 0; event_idx < 2; event_idx++) {
-        rig_open(&rig, 8, event_idx, 0, 64);
+        unsigned slept = 0, kicked = 0;
+
+        rig_open(&rig, 4, event_idx, 0, 64);
         for (uint32_t i = 0; boundary(i) != UINT32_MAX; i++) {
-            for (unsigned n = 1; n <= 8; n++) {
+            for (act_at = 1; act_at <= MOMENTS; act_at++) {
                 rig_start_at(&rig, (uint16_t)boundary(i));
-                add(n);
-                virtqueue_publish(&rig.vq);
-                take_all();
-                uint64_t before = rig.dev.interrupts;
-                on_fence = device_returns_one;
-                bool asleep = rig_driver_sleep(&rig, n % 2);
-                on_fence = NULL;
-                rig.driver_asleep = asleep && rig.dev.interrupts == before;
+                fake_device_poll(&rig.dev);
+                add(1 + i % 4);
+                accesses = fences.count = 0;
+                acted = false;
+                on_access = device_goes_to_sleep;
+                bool kick = virtqueue_publish(&rig.vq);
+                on_access = NULL;
+                check(fences.count == 1 && fences.avail_idx == rig.dev.avail->idx,
+                      "%u full fences between the index and the decision to kick", fences.count);
+                slept += rig.dev.asleep;
+                kicked += kick;
+                rig.dev.asleep = rig.dev.asleep && !kick;
                 rig_check_no_one_sleeps_on_work(&rig);
-                rig.driver_asleep = false;
                 clear_queue();
             }
         }
+        check(slept > 100 && kicked > 100, "slept %u, kicked %u", slept, kicked); /* both ways have been gone */
         rig_close(&rig);
     }
 }
 
-/* Anything, at any moment: the device takes, returns, polls or sleeps at random, also at each fence of the driver. */
+/* A device that returns a buffer at one moment while the driver arms its callback. The driver sees it, or is
+ * interrupted. */
+static void device_returns_one(void)
+{
+    if (acted || accesses < act_at)
+        return;
+    acted = true;
+    rig_return(&rig, 0);
+    fake_device_publish(&rig.dev);
+}
+
+/* One go: n buffers out, the driver arms. Returns whether it was interrupted meanwhile. */
+static bool arm_against_return(unsigned n, bool late)
+{
+    rig.driver_asleep = false;
+    virtqueue_disable_callbacks(&rig.vq);
+    add(n);
+    virtqueue_publish(&rig.vq);
+    take_all();
+    accesses = fences.count = 0;
+    acted = false;
+    uint64_t before = rig.dev.interrupts;
+    on_access = device_returns_one;
+    bool asleep = rig_driver_sleep(&rig, late);
+    on_access = NULL;
+    bool interrupted = rig.dev.interrupts != before;
+    check(fences.count == 1, "%u full fences between arming and looking again", fences.count);
+    check(rig.vq.event_idx ? fences.used_event == (uint16_t)(rig.vq.last_used + rig.patience) : fences.avail_flags == 0,
+          "the fence does not stand behind what arms");
+    rig.driver_asleep = asleep && !interrupted;
+    rig_check_no_one_sleeps_on_work(&rig);
+    rig.driver_asleep = false;
+    return interrupted;
+}
+
+static void test_device_returns_while_driver_arms(void **state)
+{
+    (void)state;
+    for (unsigned event_idx = 0; event_idx < 2; event_idx++) {
+        unsigned interrupted = 0;
+
+        rig_open(&rig, 8, event_idx, 0, 64);
+        for (uint32_t i = 0; boundary(i) != UINT32_MAX; i++) {
+            for (unsigned n = 1; n <= 8; n++) {
+                for (act_at = 1; act_at <= MOMENTS; act_at++) {
+                    rig_start_at(&rig, (uint16_t)boundary(i));
+                    interrupted += arm_against_return(n, n % 2);
+                    clear_queue();
+                }
+            }
+        }
+        check(interrupted > 100, "interrupted %u times", interrupted);
+        rig_close(&rig);
+    }
+}
+
+/* Anything, at any moment: the device takes, returns, polls or sleeps at random, also in the middle of what the driver
+ * does. */
 static uint64_t interrupts_seen;
 
 static void device_does_something(void)
 {
-    switch (chance_below(&rig.seed, 6)) {
+    /* Asleep it waits for a kick, but goes on with what it holds. */
+    switch (rig.dev.asleep ? 2 : chance_below(&rig.seed, 6)) {
     case 0:
         rig_take(&rig);
         break;
@@ -394,12 +500,10 @@ static void device_does_something(void)
         fake_device_publish(&rig.dev);
         break;
     case 3:
-        if (!rig.dev.asleep)
-            fake_device_sleep(&rig.dev, 0);
+        fake_device_sleep(&rig.dev, 0);
         break;
     case 4:
-        if (!rig.dev.asleep)
-            fake_device_poll(&rig.dev);
+        fake_device_poll(&rig.dev);
         break;
     default:
         break;
@@ -443,21 +547,20 @@ static void anything(uint16_t size, bool event_idx, uint16_t start)
 {
     rig_open(&rig, size, event_idx, 2, 6000);
     rig_start_at(&rig, start);
+    rig.concurrent = true;
     interrupts_seen = 0;
-    on_fence = device_does_something;
+    on_access = device_does_something;
     for (unsigned n = 0; n < 30000; n++) {
         /* The device slept before publish, and was woken by what publish returned: judge between operations only. */
         driver_does_something();
         rig.driver_asleep = rig.driver_asleep && rig.dev.interrupts == interrupts_seen;
         rig_check_no_one_sleeps_on_work(&rig);
-        at_one = true;
         device_does_something();
-        at_one = false;
         rig.driver_asleep = rig.driver_asleep && rig.dev.interrupts == interrupts_seen;
         rig_check_no_one_sleeps_on_work(&rig);
         rig_check_clean(&rig);
     }
-    on_fence = NULL;
+    on_access = NULL;
     check(rig.back > 500, "only %llu buffers came back", (unsigned long long)rig.back);
     rig_close(&rig);
 }
@@ -485,6 +588,7 @@ int main(void)
         TEST(test_kick_by_flag),
         TEST(test_kick_ignores_flag),
         TEST(test_polling_device_is_left_alone),
+        TEST(test_disabled_at_boundaries),
         TEST(test_disabled_callbacks_are_quiet),
         TEST(test_callback_at_boundaries),
         TEST(test_already_returned),

@@ -206,6 +206,7 @@ static void jump(uint16_t start, unsigned published, unsigned unpublished, uint1
     assert_int_equal(len, 0xdddddddd);
     assert_int_equal(virtqueue_add(&rig.vq, &buf, 1, 0, &buf), VIRTQ_BROKEN);
     assert_false(virtqueue_publish(&rig.vq));
+    assert_int_equal(rig.dev.avail->idx, (uint16_t)(start + published));
     assert_true(virtqueue_enable_callbacks(&rig.vq));
     assert_true(virtqueue_enable_callbacks_late(&rig.vq));
     assert_int_equal(rig.vq.stats.bad_used, 1);

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #define DEADLINE_S 20 /* of one sleep; a wake-up takes microseconds, a loaded machine some more */
-#define RUN_MS     700
+#define RUN_MS     500
 
 struct pair {
     struct virtqueue vq;

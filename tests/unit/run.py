@@ -26,6 +26,8 @@ def run_program(path, xml_path, timeout_s):
                                   stderr=subprocess.STDOUT, timeout=timeout_s)
         except subprocess.TimeoutExpired as expired:
             return None, (expired.stdout or b"").decode(errors="replace"), f"no end after {timeout_s} s"
+        except OSError as error:
+            return None, "", f"cannot be run: {error.strerror}"
         output = done.stdout.decode(errors="replace")
         if "unexpected memory mapping" not in output:
             break

@@ -13,7 +13,8 @@ unit_flags_tsan := $(unit_common) -O1 -fsanitize=thread $(if $(findstring clang,
 unit_flags_fast := $(unit_common) -O2
 
 # program = how it is built, what it is made of
-unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast
+unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
+	ring_race_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -33,6 +34,8 @@ ring_thread_tsan_kind := tsan
 ring_thread_tsan_sources := $(ring_thread_sources)
 ring_thread_fast_kind := fast
 ring_thread_fast_sources := $(ring_thread_sources)
+ring_race_test_kind := fast
+ring_race_test_sources := tests/unit/ring_race_test.c tests/unit/fake_device.c drivers/virtio/split.c
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)

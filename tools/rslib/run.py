@@ -15,7 +15,7 @@ import threading
 import time
 
 from . import backend
-from .backend import TAP_GUEST, TAP_HOST, TAP_PREFIX
+from .backend import TAP_HOST, TAP_PREFIX
 from .common import UsageError, build_dir, need_program, shown
 from .netns import Netns, NetnsError, dies_with_parent, end_process
 
