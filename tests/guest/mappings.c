@@ -80,6 +80,8 @@ static void walk(const uint64_t *table, int level, uint64_t base)
 
 static bool start(void)
 {
+    if (core_number() != 0) /* there is one set of page tables for all */
+        return true;
     if (!(read_cr0() & 1u << 16))
         panic("CR0.WP is off: the kernel could write to read-only pages");
     walk((const uint64_t *)(read_cr3() & ADDRESS), 4, 0);
