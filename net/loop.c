@@ -5,6 +5,7 @@
 #include "kernel/bootline.h"
 #include "kernel/clock.h"
 #include "kernel/console.h"
+#include "kernel/core.h"
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/timeouts.h"
@@ -77,8 +78,11 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
         wait = limit_ns;
     if (wait == 0)
         return;
-    bool quiet = virtnet_sleep(pair, net_netif_waiting(netif));
-    if (steer_sleep() && quiet && !acpi_power_button()) {
+    /* In this order: where another core takes our device's interrupts, it wakes us only if it sees that we are about to
+     * halt; so we say that first, then ask for interrupts, then look. */
+    bool quiet = steer_sleep();
+    quiet = virtnet_sleep(pair, net_netif_waiting(netif)) && quiet;
+    if (quiet && !acpi_power_button()) {
         arm_timer(now, wait);
         cpu_halt();
         last_sleep = clock_ns() - now;
@@ -107,8 +111,12 @@ static uint64_t check_config(struct netif *netif, struct virtnet *dev)
 void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
 {
     struct virtnet_pair *pair = &dev->pair;
+    /* Core 0 may get the interrupts of all queues: then it lets them in even while it is busy, for the others' sake. */
+    bool for_others = core_number() == 0 && dev->pairs > 1 && dev->interrupts > VIRTNET_PER_PAIR;
     while (!acpi_power_button()) {
         stats.turns++;
+        if (for_others)
+            cpu_poll_interrupts();
         /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
         unsigned work = net_netif_reclaim(netif);
         work += net_netif_receive(netif, RECEIVE_BUDGET);
