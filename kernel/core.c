@@ -225,6 +225,7 @@ static unsigned plan_cores(struct shared *all)
         log_info("smp", "%u of %u cores used: %u queue pair%s%s", want, acpi_tables()->core_count, device.pairs,
                  device.pairs == 1 ? "" : "s", all->boot.cores != 0 ? ", and cores= of the boot line" : "");
     virtnet_plan(&device, (uint16_t)want);
+    device.on_shared_interrupt = steer_wake_all;
     all->public_area->net = &device;
     return want;
 }
