@@ -30,7 +30,6 @@ static struct rig {
     void *ring, *memory;
     struct fake_device dev;
     struct behaviour behaviour;
-    uint16_t index;
     bool notified, busy;
     uint64_t now, due, step, notifications;
     uint8_t *answer_at; /* the command that the device works on */
@@ -68,10 +67,10 @@ void log_line(enum log_level level, const char *area, const char *format, ...)
     rig.lines++;
 }
 
-static void notify(struct virtio_transport *t, uint16_t queue)
+static void notify(struct virtio_transport *t, const struct virtqueue *vq)
 {
     assert_ptr_equal(t, &rig.transport);
-    assert_int_equal(queue, rig.index);
+    assert_ptr_equal(vq, &rig.control.vq);
     rig.notified = true;
     rig.notifications++;
 }
@@ -145,7 +144,6 @@ static void rig_open(uint16_t size, bool event_idx, uint16_t indirect_max)
     struct virtqueue_config config = { 7, size, event_idx, indirect_max };
 
     memset(&rig, 0, sizeof(rig));
-    rig.index = config.index;
     rig.step = TICK_NS;
     rig.now = UINT64_MAX - 500 * TICK_NS; /* the clock may wrap: differences count */
     rig.behaviour = good;
