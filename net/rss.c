@@ -29,12 +29,12 @@ const uint8_t rss_default_key[RSS_KEY_BYTES] = {
 
 /* ---- the hash ---- */
 
-/* The 32 bits of the key from bit `at` on, bit 0 being the first byte's highest. */
+/* The 32 bits of the key from bit `at` (0..287) on, bit 0 being the first byte's highest. */
 static uint32_t key_window(const uint8_t *key, unsigned at)
 {
     uint64_t five = 0;
     for (unsigned i = 0; i < 5; i++)
-        five = five << 8 | (at / 8 + i < RSS_KEY_BYTES ? key[at / 8 + i] : 0);
+        five = five << 8 | key[at / 8 + i];
     return (uint32_t)(five >> (8 - at % 8));
 }
 

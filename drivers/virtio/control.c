@@ -141,8 +141,8 @@ static enum control_result await(struct control *control, uint32_t *written)
         bool late = clock_ns() - start >= CONTROL_DEADLINE_NS;
         if (virtqueue_pop(&control->vq, written) != NULL)
             return CONTROL_OK;
-        if (control->vq.broken || control->vq.stats.bad_used != bad_used)
-            return CONTROL_NONSENSE;
+        if (control->vq.stats.bad_used != bad_used)
+            return CONTROL_NONSENSE; /* what it returned is not the command, the only thing it has */
         if (late)
             return CONTROL_TIMEOUT;
         cpu_relax();

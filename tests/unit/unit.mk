@@ -37,6 +37,21 @@ ring_thread_fast_sources := $(ring_thread_sources)
 ring_race_test_kind := fast
 ring_race_test_sources := tests/unit/ring_race_test.c tests/unit/fake_device.c drivers/virtio/split.c
 
+unit_programs += mailbox_test mailbox_threads_tsan mailbox_threads_fast rss_test rss_frames_test control_test
+mailbox_test_kind := asan
+mailbox_test_sources := tests/unit/mailbox_test.c kernel/mailbox.c
+mailbox_threads_sources := tests/unit/mailbox_threads_test.c kernel/mailbox.c
+mailbox_threads_tsan_kind := tsan
+mailbox_threads_tsan_sources := $(mailbox_threads_sources)
+mailbox_threads_fast_kind := fast
+mailbox_threads_fast_sources := $(mailbox_threads_sources)
+rss_test_kind := asan
+rss_test_sources := tests/unit/rss_test.c tests/unit/rss_reference.c net/rss.c
+rss_frames_test_kind := asan
+rss_frames_test_sources := tests/unit/rss_frames_test.c tests/unit/rss_reference.c net/rss.c
+control_test_kind := asan
+control_test_sources := tests/unit/control_test.c tests/unit/fake_device.c drivers/virtio/control.c drivers/virtio/split.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
