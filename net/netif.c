@@ -45,9 +45,9 @@ static struct interface *interface_of(const struct netif *netif)
 
 /* ---- receive ---- */
 
-/* Hands a frame of this core's flows to lwIP. */
-static void input(struct interface *in, const struct virtnet_frame *frame, uint32_t header)
+void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header)
 {
+    struct interface *in = interface_of(netif);
     uint32_t bytes = 0;
     for (uint16_t i = 0; i < frame->count; i++)
         bytes += frame->length[i];
@@ -74,14 +74,6 @@ static void input(struct interface *in, const struct virtnet_frame *frame, uint3
     }
 }
 
-void net_netif_input_buffers(struct netif *netif, struct rx_buffer *first, uint32_t header, uint8_t flags)
-{
-    struct virtnet_frame frame;
-    buffers_unlink(first, &frame);
-    frame.flags = flags;
-    input(interface_of(netif), &frame, header);
-}
-
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
 {
     struct interface *in = interface_of(netif);
@@ -89,7 +81,7 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     unsigned n = 0;
     while (n < budget && virtnet_receive(in->pair, &frame)) {
         if (!steer_frame(&frame, in->pair->header))
-            input(in, &frame, in->pair->header);
+            net_netif_input(netif, &frame, in->pair->header);
         n++;
     }
     if (virtqueue_capacity(&in->pair->rx) > 0)

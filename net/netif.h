@@ -22,9 +22,8 @@ struct netif *net_netif_add(struct virtnet_pair *pair);
 /* Hands received frames to lwIP, at most `budget` of them; refills the ring. Returns how many. */
 unsigned net_netif_receive(struct netif *netif, unsigned budget);
 
-/* Hands lwIP a frame that another core received: `first` as buffers_link() left it, `header` bytes before the Ethernet
- * header, the virtio-net header's flags. */
-void net_netif_input_buffers(struct netif *netif, struct rx_buffer *first, uint32_t header, uint8_t flags);
+/* Hands a frame of this core's flows to lwIP, without the `header` bytes at its start. Its buffers are lwIP's then. */
+void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header);
 
 /* Takes back what has been sent and sends what waited. Returns how many frames were moved. */
 unsigned net_netif_reclaim(struct netif *netif);

@@ -21,6 +21,7 @@
 enum message_kind {
     MESSAGE_FRAME =
         1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
+    MESSAGE_FRAGMENT, /* the same, of an IPv4 datagram that the receiver is to reassemble */
     MESSAGE_PARCEL,   /* c: a parcel with a whole frame */
     MESSAGE_DATAGRAM, /* c: a parcel with a reassembled IPv4 datagram */
     MESSAGE_ADDRESS,  /* b: address, c: mask, d: gateway */
@@ -182,11 +183,14 @@ static void spread(const struct virtnet_frame *frame, uint32_t header)
 }
 
 /* To its owner, as it lies: the owner reads our buffers, and they come home by the list of returned ones. */
-static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsigned owner)
+static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsigned owner, bool fragment)
 {
     buffers_link(frame);
     struct message m = {
-        .kind = MESSAGE_FRAME, .a = frame->flags, .b = header, .c = (uint64_t)(uintptr_t)frame->buffer[0]
+        .kind = fragment ? MESSAGE_FRAGMENT : MESSAGE_FRAME,
+        .a = frame->flags,
+        .b = header,
+        .c = (uint64_t)(uintptr_t)frame->buffer[0],
     };
     if (mailbox_post(&box, owner, &m)) {
         stats.handed_over++;
@@ -196,14 +200,13 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
     buffers_release(frame);
 }
 
-/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. True: it was
- * taken. */
-static bool reassemble(const struct virtnet_frame *frame, uint32_t header)
+/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. */
+static void reassemble(const struct virtnet_frame *frame, uint32_t header)
 {
     struct pbuf *p = buffers_wrap(frame, header);
     if (pbuf_remove_header(p, ETH_HLEN) != 0) {
         pbuf_free(p);
-        return true;
+        return;
     }
     const struct ip_hdr *ip = p->payload;
     uint16_t length = p->len >= IP_HLEN ? lwip_ntohs(IPH_LEN(ip)) : 0, hlen = p->len >= IP_HLEN ? IPH_HL_BYTES(ip) : 0;
@@ -211,12 +214,12 @@ static bool reassemble(const struct virtnet_frame *frame, uint32_t header)
         ip->dest.addr != netif_ip4_addr(interface)->addr) {
         IP_STATS_INC(ip.drop);
         pbuf_free(p);
-        return true;
+        return;
     }
     pbuf_realloc(p, length);
     p = ip4_reass(p);
     if (p == NULL)
-        return true;
+        return;
     uint8_t start[ETH_HLEN + 64 + 8] = { [12] = ETH_P_IP >> 8, [13] = ETH_P_IP & 0xff };
     uint16_t n = pbuf_copy_partial(p, start + ETH_HLEN, sizeof start - ETH_HLEN, 0);
     struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
@@ -224,7 +227,7 @@ static bool reassemble(const struct virtnet_frame *frame, uint32_t header)
     if (owner == core_number()) {
         if (ip4_input(p, interface) != ERR_OK)
             pbuf_free(p);
-        return true;
+        return;
     }
     struct parcel *parcel = new_parcel(p->tot_len, 1);
     if (parcel != NULL) {
@@ -233,7 +236,6 @@ static bool reassemble(const struct virtnet_frame *frame, uint32_t header)
         post_parcel(owner, MESSAGE_DATAGRAM, parcel);
     }
     pbuf_free(p);
-    return true;
 }
 
 static bool is_ip4(const struct virtnet_frame *frame, uint32_t header)
@@ -266,19 +268,28 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
         owner = rss_owner(&rss, where.hash);
         break;
     }
+    bool fragment = where.kind == RSS_FRAGMENT && is_ip4(frame, header);
     if (owner != core_number()) {
-        hand_over(frame, header, owner);
+        hand_over(frame, header, owner, fragment);
         return true;
     }
-    return where.kind == RSS_FRAGMENT && is_ip4(frame, header) && reassemble(frame, header);
+    if (fragment)
+        reassemble(frame, header);
+    return fragment;
 }
 
 /* ---- what comes from other cores ---- */
 
 static void take_frame(const struct message *m)
 {
+    struct virtnet_frame frame;
+    buffers_unlink((struct rx_buffer *)(uintptr_t)m->c, &frame);
+    frame.flags = (uint8_t)m->a;
     stats.taken_over++;
-    net_netif_input_buffers(interface, (struct rx_buffer *)(uintptr_t)m->c, m->b, (uint8_t)m->a);
+    if (m->kind == MESSAGE_FRAGMENT)
+        reassemble(&frame, m->b);
+    else
+        net_netif_input(interface, &frame, m->b);
 }
 
 static void take_parcel(struct parcel *parcel, bool datagram)
@@ -302,6 +313,7 @@ static void take(const struct message *m)
 {
     switch (m->kind) {
     case MESSAGE_FRAME:
+    case MESSAGE_FRAGMENT:
         take_frame(m);
         break;
     case MESSAGE_PARCEL:
