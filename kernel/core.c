@@ -121,16 +121,23 @@ static void find_device(struct pci_device *found)
     panic("no virtio-net device on PCI (1af4:1041 or 1af4:1000)");
 }
 
-static void open_device(const struct shared *all)
+static _Noreturn void device_panic(const struct pci_device *pci, const struct virtio_error *error)
+{
+    panic("virtio-net at pci %02x:%02x.%x: %s", pci->bdf >> 8, pci->bdf >> 3 & 31, pci->bdf & 7, error->text);
+}
+
+/* Finds and negotiates the device, leaving out the features `without`. */
+static void open_device(const struct shared *all, uint64_t without)
 {
     struct pci_device found;
     struct virtio_error error;
-    struct feature_request request = { all->boot.features_off, all->boot.features_required };
+    struct feature_request request = { all->boot.features_off | without, all->boot.features_required };
     uint16_t want =
         all->boot.queues != 0 && all->boot.queues < VIRTNET_MAX_PAIRS ? (uint16_t)all->boot.queues : VIRTNET_MAX_PAIRS;
     find_device(&found);
     if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
-        panic("virtio-net at pci %02x:%02x.%x: %s", found.bdf >> 8, found.bdf >> 3 & 31, found.bdf & 7, error.text);
+        device_panic(&found, &error);
+    device.on_shared_interrupt = steer_wake_all;
 }
 
 static void say_device(void)
@@ -225,7 +232,6 @@ static unsigned plan_cores(struct shared *all)
         log_info("smp", "%u of %u cores used: %u queue pair%s%s", want, acpi_tables()->core_count, device.pairs,
                  device.pairs == 1 ? "" : "s", all->boot.cores != 0 ? ", and cores= of the boot line" : "");
     virtnet_plan(&device, (uint16_t)want);
-    device.on_shared_interrupt = steer_wake_all;
     all->public_area->net = &device;
     return want;
 }
@@ -250,6 +256,20 @@ static unsigned start_others(struct shared *all, unsigned want)
     return smp_start(all, want);
 }
 
+/* A device that has not answered a command in time may still carry it out, and send to queues that nobody looks after.
+ * So it is reset and driven without a control queue, by one pair. What it had of our memory stays lost. */
+static void start_over(struct shared *all, const struct virtnet_peer *self)
+{
+    struct virtio_error error;
+    log_warn("virtio", "the device is reset, and used without its control queue: one pair");
+    open_device(all, FEATURE_BIT(VIRTIO_NET_F_CTRL_VQ));
+    virtnet_plan(&device, 1);
+    steer_plan(1);
+    if (!virtnet_layout(&device, 0, &error) || !virtnet_start(&device, self, 1, steer_key(), steer_table(), &error))
+        device_panic(&device.pci, &error);
+}
+
+/* Waits for the others' queues, tells the device of all of them, and lets it go. */
 static void start_device(struct shared *all, unsigned running)
 {
     static struct virtnet_peer peer[MAX_CORES];
@@ -264,8 +284,9 @@ static void start_device(struct shared *all, unsigned running)
         log_warn("smp", "core %u is not ready: %u queue pairs are used", pairs, pairs);
     steer_plan(pairs);
     if (!virtnet_start(&device, peer, (uint16_t)pairs, steer_key(), steer_table(), &error))
-        panic("virtio-net at pci %02x:%02x.%x: %s", device.pci.bdf >> 8, device.pci.bdf >> 3 & 31, device.pci.bdf & 7,
-              error.text);
+        device_panic(&device.pci, &error);
+    if (device.control_lost)
+        start_over(all, &peer[0]);
     if (device.pairs < pairs)
         steer_plan(device.pairs);
     all->public_area->pairs = device.pairs;
@@ -275,7 +296,7 @@ static void start_device(struct shared *all, unsigned running)
 static struct netif *first_core(struct shared *all)
 {
     start_kernel(all);
-    open_device(all);
+    open_device(all, 0);
     unsigned running = start_others(all, plan_cores(all));
     heap_init(all->core[0].heap);
     steer_init();

@@ -360,6 +360,8 @@ bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_
     }
     if (!start_control(net, error) || !virtio_go(&net->transport, error))
         return false;
+    bool had_control = net->control.open;
     set_pairs(net, pairs, key, table);
+    net->control_lost = had_control && !net->control.open;
     return true;
 }

@@ -102,6 +102,7 @@ struct virtnet {
     uint16_t max_pairs; /* the device's: its control queue has index 2 * max_pairs (5.1.2) */
     uint16_t pairs;     /* in use */
     bool rss_on;        /* the device steers by our key and table */
+    bool control_lost;  /* a command was not answered in time: it may still take effect */
     struct rss_limits rss;
     uint16_t ring_size[VIRTNET_MAX_PAIRS][2]; /* of each pair's receive and transmit queue, as chosen */
     struct control control;                   /* core 0's */
