@@ -121,16 +121,17 @@ if [ ! -e "$parts/complete" ]; then
     rm -rf "$tmp/debs" "$tmp/root"
 fi
 
-# The QEMU that emulates the AMD machine. Its SVM emulation has a fault that hangs guests now and then (docs); with
-# one store taken out it is gone, in the installed one or, where the place is not found, in backports' QEMU 10.
-# Without that: threads, which make it rare.
+# The QEMU that emulates the AMD machine. Its SVM emulation has two faults that hang guests now and then (mklab.py);
+# they are patched in a copy of the installed one or, where the places are not found, of backports' QEMU 10.
+# Without that: a thread per processor, which makes the first one rare.
 mkdir "$tmp/lab"
+patch() { "$here/mklab.py" patch "$1" "$tmp/lab/qemu" || [ $? = 3 ] || exit 1; [ -e "$tmp/lab/qemu" ]; }
 l0() { printf '#!/bin/sh\nexport QEMU_MODULE_DIR="%s"\nexec %s "$@"\n' "$1" "$2" >"$tmp/lab/l0"; }
 picked=
 for w in $want; do
     case $w in
     installed)
-        "$here/mklab.py" patch $qemu "$tmp/lab/qemu" || continue
+        patch $qemu || continue
         # shellcheck disable=SC2016  # for the script that l0 writes
         l0 /usr/lib/x86_64-linux-gnu/qemu '"${0%/*}/qemu" -L /usr/share/qemu -L /usr/share/seabios'
         echo single >"$tmp/lab/thread" ;;
@@ -138,13 +139,12 @@ for w in $want; do
         fetch bookworm-backports qemu-system-x86 qemu-system-common qemu-system-data seabios ||
             { say "no QEMU from backports: $(reason)"; continue; }
         for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/q"; done
-        "$here/mklab.py" patch "$tmp/q/usr/bin/qemu-system-x86_64" "$tmp/lab/qemu" || continue
+        patch "$tmp/q/usr/bin/qemu-system-x86_64" || continue
         ! ldd "$tmp/lab/qemu" | grep -q 'not found' || continue
-        mkdir -p "$tmp/lab/share" "$tmp/lab/modules"
+        mkdir "$tmp/lab/share"
         cp -L "$tmp"/q/usr/share/qemu/{pvh,linuxboot_dma,kvmvapic}.bin "$tmp"/q/usr/share/seabios/bios-256k.bin "$tmp/lab/share/"
-        cp "$tmp"/q/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so "$tmp/lab/modules/"
         # shellcheck disable=SC2016
-        l0 '${0%/*}/modules' '"${0%/*}/qemu" -L "${0%/*}/share"'
+        l0 /nonexistent '"${0%/*}/qemu" -L "${0%/*}/share"'
         echo single >"$tmp/lab/thread" ;;
     plain)
         l0 /usr/lib/x86_64-linux-gnu/qemu $qemu
