@@ -26,9 +26,7 @@ cannot() { echo "kvmlab: cannot be had here: $*" >&2; exit 77; }
 
 [ "$release" = debian-bookworm ] || cannot "it is made from Debian 12 (debian-bookworm); this is ${release:-unknown}"
 [ "$(dpkg --print-architecture)" = amd64 ] || cannot "it needs an amd64 machine"
-if [ -x "$root/tools/packages.sh" ]; then
-    "$root/tools/packages.sh" kvm >&2 || cannot "Debian packages are missing (line above)"
-fi
+"$root/tools/packages.sh" kvm >&2 || cannot "Debian packages are missing (line above)"
 versions=$(dpkg-query -W -f '${Package} ${Version}\n' qemu-system-x86 qemu-system-data seabios libc6 libc6-dev gcc 2>/dev/null) ||
     cannot "it needs the packages qemu-system-x86, gcc and libc6-dev"
 lab=$cache/kvmlab-$({ echo "$parts $want $versions"; cd "$here"; cat "${sources[@]}"; } | sha256sum | cut -c1-16)
