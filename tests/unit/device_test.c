@@ -32,7 +32,8 @@ static struct {
     unsigned done[64], done_count, status_reads;
 } dev;
 
-static uint64_t now, step; /* the clock, and what one look at it or at the status takes */
+static uint64_t now, step; /* the clock, and what one look at it takes; the same for the status */
+static uint64_t status_step;
 static struct virtio_error *error;
 
 uint64_t clock_ns(void)
@@ -50,7 +51,7 @@ static void note(unsigned what)
 static uint8_t read_status(struct virtio_transport *t)
 {
     assert_ptr_equal(t, &dev.transport);
-    now += step;
+    now += status_step;
     check(++dev.status_reads < 100000, "status is read without end");
     if (dev.reset_at != 0 && now < dev.reset_at)
         return dev.before_reset;
@@ -106,7 +107,7 @@ static int set_up(void **state)
     dev.status = 0xf; /* firmware has used it */
     dev.offered = NET_OFFER | FEATURE_BIT(32);
     now = 5 * SECOND;
-    step = 1000;
+    step = status_step = 1000;
     fake_console_clear();
     error = malloc(sizeof(*error)); /* AddressSanitizer sees a text that is too long */
     memset(error, 'x', sizeof(*error));
@@ -212,10 +213,21 @@ static void test_slow_reset(void **state)
 {
     (void)state;
     dev.reset_at = now + 9 * SECOND / 10;
-    step = SECOND / 100000;
+    step = status_step = SECOND / 100000;
     assert_true(virtio_start(&dev.transport, error));
     assert_true(now >= dev.reset_at && now < dev.reset_at + SECOND / 100);
     DONE(0, 1, 3); /* nothing before the reset is done */
+}
+
+/* The guest stood still for seconds between a look at the status and one at the clock; the device went on. */
+static void test_stopped_meanwhile(void **state)
+{
+    (void)state;
+    step = 3 * SECOND;
+    status_step = 0;
+    dev.reset_at = now + 5 * SECOND;
+    assert_true(virtio_start(&dev.transport, error));
+    DONE(0, 1, 3);
 }
 
 static void test_no_reset(void **state)
@@ -229,7 +241,7 @@ static void test_no_reset(void **state)
 
         dev.done_count = dev.status_reads = 0;
         dev.stuck = stuck[i];
-        step = SECOND / 10000;
+        step = status_step = SECOND / 10000;
         assert_false(virtio_start(&dev.transport, error));
         check(now - began >= SECOND && now - began < SECOND + SECOND / 100, "given up after %llu ns",
               (unsigned long long)(now - began));
@@ -347,7 +359,7 @@ static void test_device_gone(void **state)
     for (unsigned step_gone = 0; step_gone < 3; step_gone++) {
         tear_down(state);
         set_up(state);
-        step = SECOND / 1000;
+        step = status_step = SECOND / 1000;
         dev.floats = step_gone == 0 ? 0xff : 0;
         bool started = virtio_start(&dev.transport, error);
         assert_int_equal(started, step_gone > 0);
@@ -385,6 +397,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_order_from_every_status, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_choice_is_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_slow_reset, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stopped_meanwhile, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_reset, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_features_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_version_1, set_up, tear_down),
