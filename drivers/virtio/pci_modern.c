@@ -125,15 +125,16 @@ static const struct virtio_transport_ops modern_ops = {
 };
 
 /* Maps the structure that the capability at `at` describes: *length bytes. NULL if it cannot be used: no memory BAR
- * there, or it does not lie within it, or is shorter than `least`. */
-static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t *length)
+ * there, or it does not lie within it, or is shorter than `least`, or not aligned as the specification wants it. */
+static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t align,
+                                    uint32_t *length)
 {
     uint8_t bar = (uint8_t)pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, bar)), 1);
     uint32_t offset = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, offset)), 4);
     *length = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, length)), 4);
     uint64_t size = 0;
     volatile char *base = pci_map_bar(pci, bar, &size);
-    if (base == NULL || *length < least || (uint64_t)offset + *length > size)
+    if (base == NULL || *length < least || offset % align != 0 || (uint64_t)offset + *length > size)
         return NULL;
     return base + offset;
 }
@@ -144,14 +145,14 @@ static void take_capability(struct virtio_transport *t, uint8_t at)
     uint8_t type = (uint8_t)pci_read(t->pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, cfg_type)), 1);
     uint32_t length;
     if (type == VIRTIO_PCI_CAP_COMMON_CFG && t->common == NULL) {
-        t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), &length);
+        t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), 4, &length);
     } else if (type == VIRTIO_PCI_CAP_NOTIFY_CFG && t->notify == NULL) {
-        t->notify = map_structure(t->pci, at, 2, &t->notify_length);
+        t->notify = map_structure(t->pci, at, 2, 2, &t->notify_length);
         t->notify_multiplier = pci_read(t->pci, (uint16_t)(at + sizeof(struct virtio_pci_cap)), 4);
     } else if (type == VIRTIO_PCI_CAP_ISR_CFG && t->isr == NULL) {
-        t->isr = map_structure(t->pci, at, 1, &length);
+        t->isr = map_structure(t->pci, at, 1, 1, &length);
     } else if (type == VIRTIO_PCI_CAP_DEVICE_CFG && t->config == NULL) {
-        t->config = map_structure(t->pci, at, 1, &t->config_length);
+        t->config = map_structure(t->pci, at, 1, 4, &t->config_length);
     }
 }
 
