@@ -10,6 +10,7 @@
 #define COMMON(t, field) ((t)->common + offsetof(struct virtio_pci_common_cfg, field))
 #define GENERATION_TRIES 1000
 #define MAX_CAPABILITIES 48
+#define CAPABILITIES_END 256u
 
 static uint8_t modern_status(struct virtio_transport *t)
 {
@@ -143,7 +144,10 @@ static volatile char *map_structure(const struct pci_device *pci, uint8_t at, ui
 static void take_capability(struct virtio_transport *t, uint8_t at)
 {
     uint8_t type = (uint8_t)pci_read(t->pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, cfg_type)), 1);
-    uint32_t length;
+    uint32_t length,
+        own = type == VIRTIO_PCI_CAP_NOTIFY_CFG ? sizeof(struct virtio_pci_notify_cap) : sizeof(struct virtio_pci_cap);
+    if (at + own > CAPABILITIES_END) /* what would be read behind is none of it */
+        return;
     if (type == VIRTIO_PCI_CAP_COMMON_CFG && t->common == NULL) {
         t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), 4, &length);
     } else if (type == VIRTIO_PCI_CAP_NOTIFY_CFG && t->notify == NULL) {
