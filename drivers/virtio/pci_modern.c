@@ -66,6 +66,8 @@ static const char *modern_queue_enable(struct virtio_transport *t, const struct 
     uint64_t at = (uint64_t)mmio_read16(COMMON(t, queue_notify_off)) * t->notify_multiplier;
     if (at + sizeof(uint16_t) > t->notify_length)
         return "queue_notify_off lies beyond the notification structure";
+    if (at % 2 != 0) /* the multiplier is 0 or even (4.1.4.4.1) */
+        return "queue_notify_off names an odd address";
     t->queue_notify[vq->index] = (volatile uint16_t *)(t->notify + at);
     write_address(COMMON(t, queue_desc_lo), COMMON(t, queue_desc_hi), vq->desc);
     write_address(COMMON(t, queue_avail_lo), COMMON(t, queue_avail_hi), vq->avail);
