@@ -93,10 +93,11 @@ static bool modern_config_read(struct virtio_transport *t, uint32_t offset, void
         return false;
     for (unsigned tries = 0; tries < GENERATION_TRIES; tries++) {
         uint8_t before = mmio_read8(COMMON(t, config_generation));
-        /* Fields are read by their own width where aligned (4.1.3.1): bytes are right for the MAC, 16 bits for the rest
-         * of what this driver reads. */
+        /* Fields are read by their own width (4.1.3.1): bytes are right for the MAC and other arrays. */
         if (n == 2)
             memcpy(to, &(uint16_t){ mmio_read16(t->config + offset) }, 2);
+        else if (n == 4)
+            memcpy(to, &(uint32_t){ mmio_read32(t->config + offset) }, 4);
         else
             for (uint32_t i = 0; i < n; i++)
                 ((uint8_t *)to)[i] = mmio_read8(t->config + offset + i);
