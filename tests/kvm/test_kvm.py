@@ -27,7 +27,9 @@ class Row:
     machine: str = 'q35'
     processors: int = 1
     queues: int = 1
-    append: str = ''
+    append: str = ''    # boot line
+    extra: str = ''     # QEMU's arguments
+    nic: str = ''       # the card's properties
     full: bool = False
 
 
@@ -69,7 +71,8 @@ class Told:
 def test_kvm(row, lab, image):
     """Boots the row and checks what it is about."""
     variables = {'MACHINE': row.machine, 'SMP': row.processors, 'VHOST': 'on' if row.vhost else 'off',
-                 'QUEUES': row.queues, 'APPEND': row.append, 'EXTRA': '', 'TCP_BYTES': 400_000, 'UDP_DATAGRAMS': 300}
+                 'QUEUES': row.queues, 'APPEND': row.append, 'EXTRA': row.extra,
+                 'NIC': row.nic, 'TCP_BYTES': 400_000, 'UDP_DATAGRAMS': 300}
     result = kvmlab.run(DRIVE, [image], variables, timeout=SECONDS, smp=row.processors, lab=lab)
     print(result.output)
     assert result.status == 0, f'the job ended with {result.status}: {result.meaning}'

@@ -30,13 +30,14 @@ cannot() { echo "kvmlab: cannot be had here: $*" >&2; exit 77; }
 versions=$(dpkg-query -W -f '${Package} ${Version}\n' qemu-system-x86 qemu-system-data seabios libc6 libc6-dev gcc 2>/dev/null) ||
     cannot "it needs the packages qemu-system-x86, gcc and libc6-dev"
 lab=$cache/kvmlab-$({ echo "$parts $want $versions"; cd "$here"; cat "${sources[@]}"; } | sha256sum | cut -c1-16)
-[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+there() { [ -e "$lab/complete" ] && { touch "$lab" 2>/dev/null || true; } && echo "$lab"; } # the touch: see the end
+! there || exit 0
 
 mkdir -p "$cache" 2>/dev/null || true
 [ -w "$cache" ] || cannot "the cache folder $cache cannot be written"
 exec 9>"$cache/kvmlab.lock"
 flock -w 900 9 || { say "another setup has held $cache/kvmlab.lock for 15 minutes"; exit 1; }
-[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+! there || exit 0
 tmp=$(mktemp -d "$cache/kvmlab-new.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
@@ -163,5 +164,7 @@ cp "$parts/kernel" "$tmp/lab/kernel"
 touch "$tmp/lab/complete"
 rm -rf "$lab"
 mv -T "$tmp/lab" "$lab"
+# What other versions of these scripts made, and nobody has used for a day, goes.
+find "$cache" -maxdepth 1 -name 'kvmlab-*' ! -path "$parts" ! -path "$lab" ! -path "$tmp" -mmin +1440 -exec rm -rf {} +
 say "made with $picked QEMU, kernel $(cat "$lab/kernel"), $(du -sm "$lab" | cut -f1) MiB"
 echo "$lab"
