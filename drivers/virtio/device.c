@@ -26,12 +26,17 @@ bool virtio_start(struct virtio_transport *t, struct virtio_error *error)
 {
     t->ops->set_status(t, 0);
     uint64_t deadline = clock_ns() + RESET_DEADLINE_NS;
-    for (uint8_t status; (status = t->ops->status(t)) != 0;)
-        if (clock_ns() > deadline) {
+    for (;;) {
+        bool late = clock_ns() > deadline; /* before the look: who was stopped in between has still looked in time */
+        uint8_t status = t->ops->status(t);
+        if (status == 0)
+            break;
+        if (late) {
             snprintf(error->text, sizeof error->text, "reset: device_status is 0x%x a second after 0 was written",
                      status);
             return false;
         }
+    }
     add_status(t, VIRTIO_CONFIG_S_ACKNOWLEDGE);
     add_status(t, VIRTIO_CONFIG_S_DRIVER);
     return true;

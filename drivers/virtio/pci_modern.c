@@ -10,6 +10,7 @@
 #define COMMON(t, field) ((t)->common + offsetof(struct virtio_pci_common_cfg, field))
 #define GENERATION_TRIES 1000
 #define MAX_CAPABILITIES 48
+#define CAPABILITIES_END 256u
 
 static uint8_t modern_status(struct virtio_transport *t)
 {
@@ -63,6 +64,8 @@ static const char *modern_queue_enable(struct virtio_transport *t, struct virtqu
     uint64_t at = (uint64_t)mmio_read16(COMMON(t, queue_notify_off)) * t->notify_multiplier;
     if (at + sizeof(uint16_t) > t->notify_length)
         return "queue_notify_off lies beyond the notification structure";
+    if (at % 2 != 0) /* the multiplier is 0 or even (4.1.4.4.1) */
+        return "queue_notify_off names an odd address";
     vq->notify = (volatile uint16_t *)(t->notify + at);
     write_address(COMMON(t, queue_desc_lo), COMMON(t, queue_desc_hi), vq->desc);
     write_address(COMMON(t, queue_avail_lo), COMMON(t, queue_avail_hi), vq->avail);
@@ -89,10 +92,11 @@ static bool modern_config_read(struct virtio_transport *t, uint32_t offset, void
         return false;
     for (unsigned tries = 0; tries < GENERATION_TRIES; tries++) {
         uint8_t before = mmio_read8(COMMON(t, config_generation));
-        /* Fields are read by their own width where aligned (4.1.3.1): bytes are right for the MAC, 16 bits for the rest
-         * of what this driver reads. */
+        /* Fields are read by their own width (4.1.3.1): bytes are right for the MAC and other arrays. */
         if (n == 2)
             memcpy(to, &(uint16_t){ mmio_read16(t->config + offset) }, 2);
+        else if (n == 4)
+            memcpy(to, &(uint32_t){ mmio_read32(t->config + offset) }, 4);
         else
             for (uint32_t i = 0; i < n; i++)
                 ((uint8_t *)to)[i] = mmio_read8(t->config + offset + i);
@@ -124,15 +128,16 @@ static const struct virtio_transport_ops modern_ops = {
 };
 
 /* Maps the structure that the capability at `at` describes: *length bytes. NULL if it cannot be used: no memory BAR
- * there, or it does not lie within it, or is shorter than `least`. */
-static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t *length)
+ * there, or it does not lie within it, or is shorter than `least`, or not aligned as the specification wants it. */
+static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t align,
+                                    uint32_t *length)
 {
     uint8_t bar = (uint8_t)pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, bar)), 1);
     uint32_t offset = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, offset)), 4);
     *length = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, length)), 4);
     uint64_t size = 0;
     volatile char *base = pci_map_bar(pci, bar, &size);
-    if (base == NULL || *length < least || (uint64_t)offset + *length > size)
+    if (base == NULL || *length < least || offset % align != 0 || (uint64_t)offset + *length > size)
         return NULL;
     return base + offset;
 }
@@ -141,16 +146,19 @@ static volatile char *map_structure(const struct pci_device *pci, uint8_t at, ui
 static void take_capability(struct virtio_transport *t, uint8_t at)
 {
     uint8_t type = (uint8_t)pci_read(t->pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, cfg_type)), 1);
-    uint32_t length;
+    uint32_t length,
+        own = type == VIRTIO_PCI_CAP_NOTIFY_CFG ? sizeof(struct virtio_pci_notify_cap) : sizeof(struct virtio_pci_cap);
+    if (at + own > CAPABILITIES_END) /* what would be read behind is none of it */
+        return;
     if (type == VIRTIO_PCI_CAP_COMMON_CFG && t->common == NULL) {
-        t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), &length);
+        t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), 4, &length);
     } else if (type == VIRTIO_PCI_CAP_NOTIFY_CFG && t->notify == NULL) {
-        t->notify = map_structure(t->pci, at, 2, &t->notify_length);
+        t->notify = map_structure(t->pci, at, 2, 2, &t->notify_length);
         t->notify_multiplier = pci_read(t->pci, (uint16_t)(at + sizeof(struct virtio_pci_cap)), 4);
     } else if (type == VIRTIO_PCI_CAP_ISR_CFG && t->isr == NULL) {
-        t->isr = map_structure(t->pci, at, 1, &length);
+        t->isr = map_structure(t->pci, at, 1, 1, &length);
     } else if (type == VIRTIO_PCI_CAP_DEVICE_CFG && t->config == NULL) {
-        t->config = map_structure(t->pci, at, 1, &t->config_length);
+        t->config = map_structure(t->pci, at, 1, 4, &t->config_length);
     }
 }
 

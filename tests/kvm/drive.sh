@@ -1,7 +1,8 @@
 # shellcheck shell=ash
-# shellcheck disable=SC2086,SC2154  # variables and functions come from the row and from tools/kvmlab/lib.sh
+# shellcheck disable=SC2046,SC2086,SC2154  # variables and functions come from the row and from tools/kvmlab/lib.sh
 # Job of test_kvm.py: boots ringside.elf under KVM, drives its echo servers, tells what KVM and vhost did meanwhile.
-# Variables: MACHINE SMP VHOST QUEUES APPEND (boot line) EXTRA (QEMU arguments) TCP_BYTES UDP_DATAGRAMS
+# Variables: MACHINE SMP VHOST QUEUES APPEND (boot line) EXTRA (QEMU arguments)
+# NIC (the card's properties) TCP_BYTES UDP_DATAGRAMS
 us=198.18.9.1 guest=198.18.9.2
 
 show_guest() {
@@ -11,7 +12,7 @@ show_guest() {
 
 tap tap0 $us/24 "$QUEUES" || exit 10
 began=$(up)
-guest -M "$MACHINE" -smp "$SMP" -m 128 $(netargs "$VHOST" "$QUEUES") -kernel ringside.elf \
+guest -M "$MACHINE" -smp "$SMP" -m 128 $(netargs "$VHOST" "$QUEUES" "$NIC") -kernel ringside.elf \
     -append "ip=$guest/24 $APPEND" $EXTRA
 guest_wait 'ringside: ready ' 40 || { echo "no ready line"; show_guest; exit 11; }
 fact started "$(echo "$began $(up)" | awk '{printf "%.2f", $2 - $1}') seconds"

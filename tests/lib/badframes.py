@@ -131,8 +131,9 @@ def random_ones(host, target, start, count):
 
 
 def unfinished_datagrams(host, target, count):
-    """First fragments of datagrams that never end, of both IP versions."""
-    src, dst, src6, dst6 = host.ip, f.ip('198.18.0.2'), host.ip6, f.ip('fd00::2')
+    """First fragments of datagrams that never end, of both IP versions. The IPv4 ones are another station's: their identifications
+    must not be taken for those of the host's own datagrams."""
+    src, dst, src6, dst6 = f.ip('198.18.0.77'), f.ip('198.18.0.2'), host.ip6, f.ip('fd00::2')
     for n in range(count):
         if n % 4:
             packet = f.ip4(src, dst, f.UDP, b'f' * 1400, n & 0xFFFF, 8 * (n % 3), True)

@@ -28,7 +28,7 @@ def ring_is(rx, tx):
 
 
 RINGS = [
-    Row(f'ring-{n}', words=f'ring={n}', props={'rx_queue_size': 1024}, traffic=(ring_is(n, min(n, 256)), 'smoke', 'discard_chargen'))
+    Row(f'ring-{n}', words=f'ring={n}', props={'rx_queue_size': 1024}, traffic=(ring_is(n, min(n, 256)), 'smoke', 'discard_chargen', 'full_ring'))
     for n in (2, 4, 16, 64, 256, 1024)
 ] + [
     Row('ring-as-offered', traffic=(ring_is(256, 256), 'smoke')),
@@ -37,7 +37,7 @@ RINGS = [
     Row('ring-2-10mb', words='ring=2', traffic=('tcp_10mb', 'udp_10000'), full=True),
     Row('ring-1024-10mb', words='ring=1024', props={'rx_queue_size': 1024}, traffic=('tcp_10mb', 'udp_10000'), full=True),
 ] + [
-    Row(f'ring-{n}-{name}-off', words=f'ring={n} features=-{name}', without=(name,), full=n != 2)
+    Row(f'ring-{n}-{name}-off', words=f'ring={n} features=-{name}', without=(name,), traffic=('smoke', 'full_ring'), full=n != 2)
     for n in (2, 4, 16) for name in ('indirect_desc', 'event_idx', 'mrg_rxbuf')
 ]
 

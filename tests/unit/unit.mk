@@ -14,7 +14,7 @@ unit_flags_fast := $(unit_common) -O2
 
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
-	ring_race_test
+	ring_race_test device_test modern_find_test modern_registers_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -36,6 +36,14 @@ ring_thread_fast_kind := fast
 ring_thread_fast_sources := $(ring_thread_sources)
 ring_race_test_kind := fast
 ring_race_test_sources := tests/unit/ring_race_test.c tests/unit/fake_device.c drivers/virtio/split.c
+device_test_kind := asan
+device_test_sources := tests/unit/device_test.c tests/unit/fake_console.c drivers/virtio/device.c drivers/virtio/features.c
+modern_rig_sources := tests/unit/modern_rig.c tests/unit/fake_console.c tests/unit/fake_pci.c kernel/pci.c \
+	kernel/pci_host.c # the rig includes pci_modern.c
+modern_find_test_kind := asan
+modern_find_test_sources := tests/unit/modern_find_test.c $(modern_rig_sources)
+modern_registers_test_kind := asan
+modern_registers_test_sources := tests/unit/modern_registers_test.c $(modern_rig_sources)
 
 unit_programs += mailbox_test mailbox_threads_tsan mailbox_threads_fast rss_test rss_frames_test control_test
 mailbox_test_kind := asan

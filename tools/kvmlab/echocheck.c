@@ -28,6 +28,7 @@
 #define UDP_MAX      65507
 #define UDP_SMALLEST 4
 #define UDP_ETHERNET 1472
+#define DATAGRAMS    1000000 /* at most */
 #define SECONDS      30
 
 static double deadline, begun;
@@ -210,12 +211,10 @@ static uint32_t take_datagram(int fd, uint32_t next, size_t largest)
 static void udp(const char *address, uint16_t port, uint32_t count, size_t largest)
 {
     static uint8_t out[UDP_MAX];
-    bool *seen = calloc(count + 1, sizeof *seen);
+    static bool seen[DATAGRAMS];
     uint32_t next = 0, back = 0;
     double last = now();
     int fd = connected(address, port, SOCK_DGRAM);
-    if (!seen)
-        fail("no memory");
     while (back < count) {
         bool may_send = next < count && next - back < WINDOW;
         double until = last + LOSS_MS / 1e3 < deadline ? last + LOSS_MS / 1e3 : deadline;
@@ -268,7 +267,7 @@ int main(int argc, char **argv)
     }
     int seconds_at = is_udp ? 6 : 5;
     uint16_t port = (uint16_t)number(argv[3], 1, 65535);
-    uint64_t amount = number(argv[4], 0, is_udp ? 1000000 : UINT64_MAX / 2);
+    uint64_t amount = number(argv[4], 0, is_udp ? DATAGRAMS : UINT64_MAX / 2);
     size_t largest = is_udp && argc > 5 ? (size_t)number(argv[5], UDP_SMALLEST, UDP_MAX) : UDP_ETHERNET;
     begun = now();
     deadline = begun + (argc > seconds_at ? (double)number(argv[seconds_at], 1, 86400) : SECONDS);

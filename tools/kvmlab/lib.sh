@@ -15,10 +15,10 @@ up() { cut -d' ' -f1 /proc/uptime; }
 # tap NAME ADDRESS/LEN [QUEUES]
 tap() { labtool tap "$1" "${3:-1}" && ip addr add "$2" dev "$1" && ip link set "$1" up; }
 
-# netargs VHOST QUEUES: QEMU's arguments for a card on tap0; vhost on or off
+# netargs VHOST QUEUES [PROPERTIES]: QEMU's arguments for a card on tap0; vhost on or off
 netargs() {
-    local q='' d=''
-    [ "$2" -gt 1 ] && q=",queues=$2" d=",mq=on,vectors=$((2 * $2 + 2))"
+    local q='' d="${3:+,$3}"
+    [ "$2" -gt 1 ] && q=",queues=$2" d="$d,mq=on,vectors=$((2 * $2 + 2))"
     echo "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no,vhost=$1$q -device virtio-net-pci,netdev=n0$d,romfile="
 }
 
@@ -56,6 +56,7 @@ guest_end() {
         i=$((i + 1))
     done
     wait "$GUEST"
+    # shellcheck disable=SC2034  # the job's
     GUEST_EXIT=$?
 }
 

@@ -2,7 +2,7 @@
 """Builds the files of the nested-KVM lab; called by setup.sh.
 
 mklab.py parts ROOT OUT         from unpacked Debian packages: kernel, modules in load order, busybox
-mklab.py patch QEMU OUT         a copy of QEMU without the store that delivers an interrupt twice (exit 1: not found)
+mklab.py patch QEMU OUT         a copy of QEMU without two faults of its SVM emulation (exit 3: not found)
 mklab.py lab PARTS OUT FILE...  the initramfs of the emulated machine
 """
 import ctypes
@@ -24,13 +24,34 @@ MODULES = ('kvm-amd', 'tun', 'vhost_net')
 FIRMWARE = ('bios-256k.bin', 'kvmvapic.bin', 'linuxboot.bin', 'linuxboot_dma.bin', 'multiboot.bin',
             'multiboot_dma.bin', 'pvh.bin')
 
-# helper_vmrun(), case SVM_EVTINJ_TYPE_INTR, as Debian's compiler lays it out: after do_interrupt_x86_hardirq() the
-# vector stays in cs->exception_index. If the processor is asked to leave its loop while the guest runs, QEMU takes
-# that value for a pending exception and delivers the interrupt again, whatever the guest's IF says; the guest then
-# waits for a lock it holds itself. The first store (6 bytes) is the one to go.
+# Two faults of QEMU's SVM emulation (7.2 to 10.0 at least), as Debian's compiler lays them out.
+#
+# 1. helper_vmrun(), case SVM_EVTINJ_TYPE_INTR: after do_interrupt_x86_hardirq() the vector stays in
+#    cs->exception_index. If the processor is asked to leave its loop while the guest runs, QEMU takes that value for a
+#    pending exception and delivers the interrupt again, whatever the guest's IF says; the guest then waits for a lock
+#    it holds itself. The store (6 bytes) goes.
+# 2. helper_vmrun() and cpu_vmexit() set and clear CPU_INTERRUPT_VIRQ in cs->interrupt_request without the lock under
+#    which another thread sets CPU_INTERRUPT_POLL in the same word: an interrupt of the host's local APIC is now and then
+#    lost, and if it is the one-shot timer and nothing else interrupts, all stands still. VIRQ is bit 8: the same
+#    operation on the second byte alone, locked, leaves the others' bits in peace.
 DOUBLE_DELIVERY = re.compile(rb'\x41\x0f\xb6\xf4\x44\x89\xab..\0\0(\x89\xb3..\xff\xff)'
                              rb'\xc7\x83..\0\0\0\0\0\0\x48\xc7\x83..\0\0\xff\xff\xff\xff', re.S)
-NOP6 = b'\x66\x0f\x1f\x44\0\0'
+SET_VIRQ = re.compile(rb'(\x81\x8b..\xff\xff\x00\x01\x00\x00)', re.S)  # orl $0x100, disp32(%rbx)
+CLEAR_VIRQ = re.compile(rb'(\x81\xa3..\xff\xff\xff\xfe\xff\xff)', re.S)  # andl $~0x100, disp32(%rbx)
+
+
+def nothing(_):
+    return b'\x66\x0f\x1f\x44\0\0'
+
+
+def second_byte_locked(code):
+    """lock orb/andb on the byte after, then a nop of two bytes."""
+    displacement, = struct.unpack_from('<i', code, 2)
+    return b'\xf0\x80' + code[1:2] + struct.pack('<i', displacement + 1) + code[7:8] + b'\x66\x90'
+
+
+NOT_FOUND = 3  # exit status: this QEMU is another one
+PATCHES = ((DOUBLE_DELIVERY, nothing), (SET_VIRQ, second_byte_locked), (CLEAR_VIRQ, second_byte_locked))
 
 
 def read(path):
@@ -126,12 +147,15 @@ def make_parts(root, out):
 
 
 def patch_qemu(source, out):
-    data = read(source)
-    places = list(DOUBLE_DELIVERY.finditer(data))
-    if len(places) != 1:
-        raise SystemExit(f'mklab: {source}: the store to take out was found {len(places)} times, not once')
-    at = places[0].start(1)
-    write(out, data[:at] + NOP6 + data[at + len(NOP6):], 0o755)
+    data = bytearray(read(source))
+    for pattern, replacement in PATCHES:
+        places = list(pattern.finditer(data))
+        if len(places) != 1:
+            print(f'mklab: {source}: code to patch was found {len(places)} times, not once', file=sys.stderr)
+            sys.exit(NOT_FOUND)
+        start, end = places[0].span(1)
+        data[start:end] = replacement(bytes(data[start:end]))
+    write(out, data, 0o755)
 
 
 def shared_libraries(program):

@@ -26,19 +26,18 @@ cannot() { echo "kvmlab: cannot be had here: $*" >&2; exit 77; }
 
 [ "$release" = debian-bookworm ] || cannot "it is made from Debian 12 (debian-bookworm); this is ${release:-unknown}"
 [ "$(dpkg --print-architecture)" = amd64 ] || cannot "it needs an amd64 machine"
-if [ -x "$root/tools/packages.sh" ]; then
-    "$root/tools/packages.sh" kvm >&2 || cannot "Debian packages are missing (line above)"
-fi
+"$root/tools/packages.sh" kvm >&2 || cannot "Debian packages are missing (line above)"
 versions=$(dpkg-query -W -f '${Package} ${Version}\n' qemu-system-x86 qemu-system-data seabios libc6 libc6-dev gcc 2>/dev/null) ||
     cannot "it needs the packages qemu-system-x86, gcc and libc6-dev"
 lab=$cache/kvmlab-$({ echo "$parts $want $versions"; cd "$here"; cat "${sources[@]}"; } | sha256sum | cut -c1-16)
-[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+there() { [ -e "$lab/complete" ] && { touch "$lab" 2>/dev/null || true; } && echo "$lab"; } # the touch: see the end
+! there || exit 0
 
 mkdir -p "$cache" 2>/dev/null || true
 [ -w "$cache" ] || cannot "the cache folder $cache cannot be written"
 exec 9>"$cache/kvmlab.lock"
 flock -w 900 9 || { say "another setup has held $cache/kvmlab.lock for 15 minutes"; exit 1; }
-[ ! -e "$lab/complete" ] || { echo "$lab"; exit 0; }
+! there || exit 0
 tmp=$(mktemp -d "$cache/kvmlab-new.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
@@ -121,16 +120,17 @@ if [ ! -e "$parts/complete" ]; then
     rm -rf "$tmp/debs" "$tmp/root"
 fi
 
-# The QEMU that emulates the AMD machine. Its SVM emulation has a fault that hangs guests now and then (docs); with
-# one store taken out it is gone, in the installed one or, where the place is not found, in backports' QEMU 10.
-# Without that: threads, which make it rare.
+# The QEMU that emulates the AMD machine. Its SVM emulation has two faults that hang guests now and then (mklab.py);
+# they are patched in a copy of the installed one or, where the places are not found, of backports' QEMU 10.
+# Without that: a thread per processor, which makes the first one rare.
 mkdir "$tmp/lab"
+patch() { "$here/mklab.py" patch "$1" "$tmp/lab/qemu" || [ $? = 3 ] || exit 1; [ -e "$tmp/lab/qemu" ]; }
 l0() { printf '#!/bin/sh\nexport QEMU_MODULE_DIR="%s"\nexec %s "$@"\n' "$1" "$2" >"$tmp/lab/l0"; }
 picked=
 for w in $want; do
     case $w in
     installed)
-        "$here/mklab.py" patch $qemu "$tmp/lab/qemu" || continue
+        patch $qemu || continue
         # shellcheck disable=SC2016  # for the script that l0 writes
         l0 /usr/lib/x86_64-linux-gnu/qemu '"${0%/*}/qemu" -L /usr/share/qemu -L /usr/share/seabios'
         echo single >"$tmp/lab/thread" ;;
@@ -138,13 +138,12 @@ for w in $want; do
         fetch bookworm-backports qemu-system-x86 qemu-system-common qemu-system-data seabios ||
             { say "no QEMU from backports: $(reason)"; continue; }
         for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/q"; done
-        "$here/mklab.py" patch "$tmp/q/usr/bin/qemu-system-x86_64" "$tmp/lab/qemu" || continue
+        patch "$tmp/q/usr/bin/qemu-system-x86_64" || continue
         ! ldd "$tmp/lab/qemu" | grep -q 'not found' || continue
-        mkdir -p "$tmp/lab/share" "$tmp/lab/modules"
+        mkdir "$tmp/lab/share"
         cp -L "$tmp"/q/usr/share/qemu/{pvh,linuxboot_dma,kvmvapic}.bin "$tmp"/q/usr/share/seabios/bios-256k.bin "$tmp/lab/share/"
-        cp "$tmp"/q/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so "$tmp/lab/modules/"
         # shellcheck disable=SC2016
-        l0 '${0%/*}/modules' '"${0%/*}/qemu" -L "${0%/*}/share"'
+        l0 /nonexistent '"${0%/*}/qemu" -L "${0%/*}/share"'
         echo single >"$tmp/lab/thread" ;;
     plain)
         l0 /usr/lib/x86_64-linux-gnu/qemu $qemu
@@ -165,5 +164,7 @@ cp "$parts/kernel" "$tmp/lab/kernel"
 touch "$tmp/lab/complete"
 rm -rf "$lab"
 mv -T "$tmp/lab" "$lab"
+# What other versions of these scripts made, and nobody has used for a day, goes.
+find "$cache" -maxdepth 1 -name 'kvmlab-*' ! -path "$parts" ! -path "$lab" ! -path "$tmp" -mmin +1440 -exec rm -rf {} +
 say "made with $picked QEMU, kernel $(cat "$lab/kernel"), $(du -sm "$lab" | cut -f1) MiB"
 echo "$lab"

@@ -19,7 +19,8 @@ from pathlib import Path
 
 SETUP = Path(__file__).resolve().parent.parent / 'kvmlab' / 'setup.sh'
 CANNOT = 77       # setup.sh's status for "not on this machine"
-TIMED_OUT = 124   # Result.status; 120..122 are given by the lab's init, 0..119 by the job
+NO_KVM = 122      # Result.status, beside the job's own, 0..119
+TIMED_OUT = 124
 DIED = 125
 
 
@@ -33,12 +34,18 @@ class LabError(Exception):
 
 @dataclass
 class Result:
-    """What became of a job. status: the job's own (0..119), 120..122 the emulated machine could not be set up,
-    TIMED_OUT, DIED. output: the machine's console, job and all. stderr: of the QEMU that emulates the machine."""
+    """What became of a job. status: the job's own (0..119), NO_KVM, TIMED_OUT or DIED. output: the emulated machine's
+    console, job and all. stderr: of the QEMU that emulates it. seconds: of real time."""
     status: int
     output: str
     stderr: str
     seconds: float
+
+    @property
+    def meaning(self):
+        """The status in words."""
+        return {TIMED_OUT: 'the time was up', DIED: 'the emulated machine ended without a status',
+                NO_KVM: 'the emulated machine has no KVM or no vhost-net'}.get(self.status, 'the job\'s own status')
 
 
 def cpio_archive(entries):
@@ -160,9 +167,8 @@ def main():
         print(e, file=sys.stderr)
         return CANNOT if isinstance(e, Unavailable) else DIED
     sys.stderr.write(result.stderr)
-    reason = {TIMED_OUT: 'the time was up', DIED: 'the emulated machine ended without a status'}.get(result.status)
-    if reason:
-        print(f'kvmlab: {reason}', file=sys.stderr)
+    if result.status >= NO_KVM:
+        print(f'kvmlab: {result.meaning}', file=sys.stderr)
     return result.status
 
 

@@ -2,7 +2,14 @@
 // The boot line's words choose what it does: "panic", "twice" (two ready lines), "hang" (ignores the power button).
 #include <stdint.h>
 
-enum { COM1 = 0x3f8, COM1_STATUS = COM1 + 5, EXIT_PORT = 0xf4, PM1_STATUS = 0x600, PM1_ENABLE = 0x602, POWER_BUTTON = 1 << 8 };
+enum {
+    COM1 = 0x3f8,
+    COM1_STATUS = COM1 + 5,
+    EXIT_PORT = 0xf4,
+    PM1_STATUS = 0x600,
+    PM1_ENABLE = 0x602,
+    POWER_BUTTON = 1 << 8
+};
 
 struct multiboot1 {
     uint32_t flags, lower, upper, boot_device;
