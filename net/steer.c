@@ -453,7 +453,7 @@ bool steer_swallows(const struct pbuf *p)
     bool swallowed = false;
     if (type == ETH_P_ARP && n >= ETH_HLEN + 28)
         swallowed = swallows_arp(ip);
-    else if (type == ETH_P_IPV6 && n == sizeof start && ip[6] == 58)
+    else if (type == ETH_P_IPV6 && n > ETH_HLEN + 40 && ip[6] == 58)
         swallowed = swallows_icmp6(ip, ip + 40);
     else if (type == ETH_P_IPV6 && n == sizeof start && ip[6] == 0 && ip[40] == 58) /* behind the router alert option */
         swallowed = swallows_icmp6(ip, ip + 48);

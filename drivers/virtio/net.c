@@ -289,6 +289,7 @@ bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *e
     if (!virtnet_pair_init(&net->pair, number, error))
         return false;
     virtnet_refill(&net->pair);
+    virtnet_show(&net->pair);
     return true;
 }
 

@@ -87,6 +87,7 @@ struct virtnet_pair {
     struct virtnet_rx_stats rx_stats;
     struct virtnet_tx_stats tx_stats;
     bool fault_reported[2]; /* of rx, tx: a ring's fault goes to the console once */
+    bool kick_owed;         /* buffers were shown before the device could be told */
 };
 
 /* The device as one core sees it. What core 0 finds out by virtnet_probe() the others copy (virtnet_attach()); `pair`
@@ -126,8 +127,8 @@ void virtnet_plan(struct virtnet *net, uint16_t pairs);
 /* On another core: takes over what core 0 found out. */
 void virtnet_attach(struct virtnet *net, const struct virtnet *probed);
 
-/* Makes the core's own pair: rings, buffers, slots, posted receive buffers (the device sees nothing yet); installs its
- * interrupt handlers. */
+/* Makes the core's own pair: rings, buffers, slots, posted receive buffers, which the device finds there when it is let
+ * go; installs its interrupt handlers. */
 bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error);
 
 /* What virtnet_start() gets to know of each pair. */
@@ -163,6 +164,11 @@ void virtnet_release(struct rx_buffer *buffer);
 /* Posts free buffers until the ring is full or the pool is empty; the device sees them with the next virtnet_flush().
  */
 void virtnet_refill(struct virtnet_pair *pair);
+
+/* Makes the posted buffers visible before the device runs, when it must not be told yet (3.1.1): the first virtnet_flush()
+ * tells it. A device that steers needs them from the start: a frame for a queue without buffers can hold up the frames
+ * for all others. */
+void virtnet_show(struct virtnet_pair *pair);
 
 /* A slot to build a frame in, with its header cleared; NULL: all are in use (the ring is full). */
 struct tx_slot *virtnet_slot(struct virtnet_pair *pair);

@@ -253,11 +253,17 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
 
 /* ---- both ---- */
 
+void virtnet_show(struct virtnet_pair *pair)
+{
+    pair->kick_owed = virtqueue_publish(&pair->rx);
+}
+
 void virtnet_flush(struct virtnet_pair *pair)
 {
     struct virtio_transport *t = &pair->net->transport;
-    if (virtqueue_publish(&pair->rx))
+    if (virtqueue_publish(&pair->rx) || pair->kick_owed)
         t->ops->notify(t, &pair->rx);
+    pair->kick_owed = false;
     if (virtqueue_publish(&pair->tx))
         t->ops->notify(t, &pair->tx);
 }
