@@ -120,7 +120,7 @@ static void test_queue_refused(void **state)
 
 static void ring_bell(struct virtqueue *vq)
 {
-    t->ops->notify(t, vq->index);
+    t->ops->notify(t, vq);
 }
 
 /* The notification goes to queue_notify_off * notify_off_multiplier, if that lies within the structure (4.1.4.4). */
