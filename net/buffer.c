@@ -2,6 +2,8 @@
 #include "kernel/smp.h"
 #include "net/buffer.h"
 
+#define POOL_LOW 64u /* free buffers below which frames are copied */
+
 /* What owner[] of a receive buffer holds. */
 struct rx_pbuf {
     struct pbuf_custom custom;
@@ -57,6 +59,11 @@ static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t lengt
     custom->custom_free_function = on_pbuf_free;
     return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip,
                                (u16_t)(length - skip));
+}
+
+bool buffers_low(const struct virtnet_frame *frame)
+{
+    return frame->buffer[0]->pool == mine && mine->free_count < POOL_LOW;
 }
 
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)

@@ -12,6 +12,9 @@ void buffers_init(const struct rx_pool *pool);
  * is freed. The frame must not be longer than 65,535 bytes. */
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip);
 
+/* True if the frame's buffers are this core's and few are left: then it is better copied than kept. */
+bool buffers_low(const struct virtnet_frame *frame);
+
 /* The frame copied to the heap; its buffers go home. NULL: no memory. */
 struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip);
 

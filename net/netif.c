@@ -22,7 +22,6 @@
 #include "net/offload.h"
 #include "net/steer.h"
 
-#define POOL_LOW      64u   /* free buffers below which received frames are copied */
 #define WAITING_MAX   1024u /* frames that may wait for room in the ring */
 #define RECLAIM_BATCH 64u
 #define HEADERS_MAX   144u /* Ethernet, IPv4 or IPv6, TCP, with all options */
@@ -45,6 +44,13 @@ static struct interface *interface_of(const struct netif *netif)
 
 /* ---- receive ---- */
 
+void net_netif_trust(struct netif *netif, uint8_t flags)
+{
+    const struct interface *in = interface_of(netif);
+    bool trusted = (flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
+    netif->chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
+}
+
 void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header)
 {
     struct interface *in = interface_of(netif);
@@ -57,17 +63,14 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         buffers_release(frame);
         return;
     }
-    bool low = in->pair->pool.free_count < POOL_LOW;
+    bool low = buffers_low(frame);
     struct pbuf *p = low ? buffers_copy(frame, header) : buffers_wrap(frame, header);
     in->stats.rx_copied += low;
     if (p == NULL) {
         in->stats.rx_no_memory++;
         return;
     }
-    /* lwIP's flags are the interface's, the device's word is the frame's: a packet whose checksum the device has
-     * verified, or that never left the host (its checksum is yet to be filled in), is not checked (5.1.6.4.2). */
-    bool trusted = (frame->flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
-    in->netif.chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
+    net_netif_trust(netif, frame->flags);
     if (in->netif.input(p, &in->netif) != ERR_OK) {
         in->stats.rx_refused++;
         pbuf_free(p);

@@ -113,7 +113,8 @@ static struct parcel *new_parcel(uint32_t length, uint32_t readers)
 {
     if (parcel_count >= PARCELS_MAX)
         free_read_parcels();
-    struct parcel *p = parcel_count < PARCELS_MAX ? malloc(sizeof *p + length) : NULL;
+    bool fits = parcel_count < PARCELS_MAX && length <= UINT16_MAX; /* a pbuf's length has 16 bits */
+    struct parcel *p = fits ? malloc(sizeof *p + length) : NULL;
     if (p == NULL) {
         stats.dropped_memory++;
         return NULL;
@@ -129,9 +130,10 @@ static void done_reading(struct parcel *p)
     __atomic_fetch_sub(&p->readers, 1, __ATOMIC_RELEASE);
 }
 
-static void post_parcel(unsigned to, enum message_kind kind, struct parcel *p)
+/* `flags`: the virtio-net header's of the frame. */
+static void post_parcel(unsigned to, enum message_kind kind, struct parcel *p, uint8_t flags)
 {
-    struct message m = { .kind = (uint16_t)kind, .c = (uint64_t)(uintptr_t)p };
+    struct message m = { .kind = (uint16_t)kind, .a = flags, .c = (uint64_t)(uintptr_t)p };
     if (mailbox_post(&box, to, &m))
         return;
     stats.dropped_mail++;
@@ -179,12 +181,28 @@ static void spread(const struct virtnet_frame *frame, uint32_t header)
     stats.spread++;
     for (unsigned to = 0; to < cores; to++)
         if (to != core_number())
-            post_parcel(to, MESSAGE_PARCEL, p);
+            post_parcel(to, MESSAGE_PARCEL, p, frame->flags);
+}
+
+/* To its owner as a copy: this core's buffers are running low, and the owner may keep what it gets for long. */
+static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsigned owner)
+{
+    struct parcel *p = new_parcel(bytes_of(frame, header), 1);
+    if (p != NULL) {
+        copy_out(frame, header, p->data);
+        stats.handed_over++;
+        post_parcel(owner, MESSAGE_PARCEL, p, frame->flags);
+    }
+    buffers_release(frame);
 }
 
 /* To its owner, as it lies: the owner reads our buffers, and they come home by the list of returned ones. */
 static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsigned owner, bool fragment)
 {
+    if (buffers_low(frame)) {
+        send_copy(frame, header, owner);
+        return;
+    }
     buffers_link(frame);
     struct message m = {
         .kind = fragment ? MESSAGE_FRAGMENT : MESSAGE_FRAME,
@@ -233,7 +251,7 @@ static void reassemble(const struct virtnet_frame *frame, uint32_t header)
     if (parcel != NULL) {
         pbuf_copy_partial(p, parcel->data, p->tot_len, 0);
         stats.handed_over++;
-        post_parcel(owner, MESSAGE_DATAGRAM, parcel);
+        post_parcel(owner, MESSAGE_DATAGRAM, parcel, 0);
     }
     pbuf_free(p);
 }
@@ -292,14 +310,14 @@ static void take_frame(const struct message *m)
         net_netif_input(interface, &frame, m->b);
 }
 
-static void take_parcel(struct parcel *parcel, bool datagram)
+static void take_parcel(const struct message *m)
 {
-    struct pbuf *p = unpack(parcel);
+    struct pbuf *p = unpack((struct parcel *)(uintptr_t)m->c);
     if (p == NULL)
         return;
-    stats.taken_over += datagram;
-    interface->chksum_flags |= NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP;
-    if ((datagram ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
+    net_netif_trust(interface, (uint8_t)m->a);
+    stats.taken_over++;
+    if ((m->kind == MESSAGE_DATAGRAM ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }
 
@@ -318,7 +336,7 @@ static void take(const struct message *m)
         break;
     case MESSAGE_PARCEL:
     case MESSAGE_DATAGRAM:
-        take_parcel((struct parcel *)(uintptr_t)m->c, m->kind == MESSAGE_DATAGRAM);
+        take_parcel(m);
         break;
     case MESSAGE_ADDRESS:
         take_address(m);

@@ -280,6 +280,8 @@ void virtnet_attach(struct virtnet *net, const struct virtnet *probed)
     virtio_pci_modern_attach(&net->transport, &probed->transport);
     memset(&net->pair, 0, sizeof net->pair);
     memset(&net->control, 0, sizeof net->control);
+    net->on_shared_interrupt = NULL; /* another copy's function; shared interrupts are core 0's */
+    net->pci.access = NULL;          /* and so is configuration space */
 }
 
 bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error)

@@ -165,9 +165,9 @@ void virtnet_release(struct rx_buffer *buffer);
  */
 void virtnet_refill(struct virtnet_pair *pair);
 
-/* Makes the posted buffers visible before the device runs, when it must not be told yet (3.1.1): the first virtnet_flush()
- * tells it. A device that steers needs them from the start: a frame for a queue without buffers can hold up the frames
- * for all others. */
+/* Makes the posted buffers visible before the device runs, when it must not be told yet (3.1.1): the first
+ * virtnet_flush() tells it. A device that steers needs them from the start: a frame for a queue without buffers can
+ * hold up the frames for all others. */
 void virtnet_show(struct virtnet_pair *pair);
 
 /* A slot to build a frame in, with its header cleared; NULL: all are in use (the ring is full). */
