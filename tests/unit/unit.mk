@@ -14,7 +14,7 @@ unit_flags_fast := $(unit_common) -O2
 
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
-	ring_race_test device_test modern_find_test modern_registers_test
+	ring_race_test device_test modern_find_test modern_registers_test offload_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -44,6 +44,8 @@ modern_find_test_kind := asan
 modern_find_test_sources := tests/unit/modern_find_test.c $(modern_rig_sources)
 modern_registers_test_kind := asan
 modern_registers_test_sources := tests/unit/modern_registers_test.c $(modern_rig_sources)
+offload_test_kind := asan
+offload_test_sources := tests/unit/offload_test.c net/offload.c
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
