@@ -11,10 +11,13 @@ unit_flags_asan := $(unit_common) -O1 -fsanitize=address,undefined -fno-sanitize
 # gcc says of each fence that ThreadSanitizer does not know it: none of them orders data, that is done by acquire and release.
 unit_flags_tsan := $(unit_common) -O1 -fsanitize=thread $(if $(findstring clang,$(UNIT_CC)),,-Wno-tsan)
 unit_flags_fast := $(unit_common) -O2
+# As the guest's memcpy and friends are compiled.
+unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
+	$(if $(findstring clang,$(UNIT_CC)),,-fno-tree-loop-distribute-patterns)
 
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
-	ring_race_test device_test modern_find_test modern_registers_test offload_test
+	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -46,6 +49,11 @@ modern_registers_test_kind := asan
 modern_registers_test_sources := tests/unit/modern_registers_test.c $(modern_rig_sources)
 offload_test_kind := asan
 offload_test_sources := tests/unit/offload_test.c net/offload.c
+string_sources := tests/unit/string_test.c tests/unit/string_renamed.c
+string_asan_kind := asan
+string_asan_sources := $(string_sources)
+string_bare_kind := bare
+string_bare_sources := $(string_sources)
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
@@ -59,7 +67,7 @@ $(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
-$(foreach k,asan tsan fast,$(eval $(call unit_kind,$(k))))
+$(foreach k,asan tsan fast bare,$(eval $(call unit_kind,$(k))))
 
 .PHONY: unit unit-build
 unit-build: $(unit_programs:%=$(UNIT)/%)
