@@ -152,13 +152,21 @@ void *malloc(size_t n)
     return (char *)b + HEADER;
 }
 
+/* The block of what malloc() handed out. */
+static struct block *block_of(void *p, const char *what)
+{
+    struct block *b = (struct block *)((char *)p - HEADER);
+    if (b->state != HANDED_OUT || b->class >= CLASSES)
+        panic("heap: %s of %p, which is %s", what, p,
+              b->state == FREE ? "free already" : "no block, or was overwritten");
+    return b;
+}
+
 void free(void *p)
 {
     if (p == NULL)
         return;
-    struct block *b = (struct block *)((char *)p - HEADER);
-    if (b->state != HANDED_OUT || b->class >= CLASSES)
-        panic("heap: free of %p, which is %s", p, b->state == FREE ? "free already" : "no block, or was overwritten");
+    struct block *b = block_of(p, "free");
     b->state = FREE;
     b->next = freed[b->class];
     freed[b->class] = b;
@@ -178,7 +186,7 @@ void *realloc(void *old, size_t n)
 {
     if (old == NULL)
         return malloc(n);
-    size_t had = class_size(((struct block *)((char *)old - HEADER))->class) - HEADER;
+    size_t had = class_size(block_of(old, "realloc")->class) - HEADER;
     if (n <= had)
         return old;
     void *p = malloc(n);
