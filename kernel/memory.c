@@ -177,7 +177,7 @@ void *calloc(size_t count, size_t size)
 {
     size_t n;
     if (__builtin_mul_overflow(count, size, &n))
-        return NULL;
+        n = SIZE_MAX; /* refused, and counted */
     void *p = malloc(n);
     return p != NULL ? memset(p, 0, n) : NULL;
 }
