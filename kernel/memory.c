@@ -50,6 +50,8 @@ uint64_t phys_total(void)
 void *phys_alloc(uint64_t size, uint64_t align)
 {
     align = align < 4096 ? 4096 : align;
+    if (size > UINT64_MAX - 4095)
+        return NULL;
     size = (size + 4095) & ~4095ull;
     for (unsigned i = 0; i < available_count; i++) {
         uint64_t at = (available[i].start + align - 1) & ~(align - 1);
@@ -109,6 +111,8 @@ void heap_init(struct range region)
 {
     untouched.start = ((region.start + 15) & ~15ull) + 16 - HEADER;
     untouched.end = region.end;
+    if (untouched.start > untouched.end) /* not even room for a header */
+        untouched.start = untouched.end;
     stats.size = region.end - region.start;
 }
 
@@ -121,7 +125,7 @@ struct heap_stats heap_stats(void)
 static struct block *carve(unsigned class)
 {
     size_t size = class_size(class);
-    if (untouched.end < untouched.start || untouched.end - untouched.start < size)
+    if (untouched.end - untouched.start < size)
         return NULL;
     struct block *b = (struct block *)untouched.start;
     untouched.start += size;
