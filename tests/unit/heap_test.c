@@ -78,7 +78,15 @@ struct shadow {
 
 static struct shadow block[BLOCKS];
 static unsigned live;
+static struct shadow lasting[BLOCKS]; /* by heap_alloc_aligned(): never given back */
+static unsigned lasting_count;
 static uint8_t next_mark;
+
+static void check_apart(const uint8_t *p, size_t n, const struct shadow *s)
+{
+    check(p + n <= s->p || s->p + s->n <= p, "%zu bytes at %p, and %zu at %p", n, (const void *)p, s->n,
+          (const void *)s->p);
+}
 
 static void check_place(const uint8_t *p, size_t n, size_t align)
 {
@@ -87,8 +95,9 @@ static void check_place(const uint8_t *p, size_t n, size_t align)
     check((const char *)p >= region && (const char *)p + n <= region + REGION, "%p, %zu bytes: outside",
           (const void *)p, n);
     for (unsigned i = 0; i < live; i++)
-        check(p + n <= block[i].p || block[i].p + block[i].n <= p, "%zu bytes at %p, and %zu at %p", n, (const void *)p,
-              block[i].n, (const void *)block[i].p);
+        check_apart(p, n, &block[i]);
+    for (unsigned i = 0; i < lasting_count; i++)
+        check_apart(p, n, &lasting[i]);
 }
 
 static void remember(uint8_t *p, size_t n)
@@ -127,12 +136,14 @@ static void add_one(uint64_t *seed)
     unsigned how = chance_below(seed, 16);
     uint8_t *p;
 
-    if (how == 0 && heap_stats().untouched > REGION / 4) {
+    if (how == 0 && heap_stats().untouched > REGION / 4 && lasting_count < BLOCKS) {
         size_t align = (size_t)1 << chance_below(seed, 13);
         p = heap_alloc_aligned(n % 3000, align);
         check_place(p, n % 3000, align);
         check_marked(p, n % 3000, 0);
-        return; /* never given back, and never looked at again: whoever overlaps it would be outside of the heap */
+        memset(p, ++next_mark, n % 3000);
+        lasting[lasting_count++] = (struct shadow){ p, n % 3000, next_mark };
+        return;
     }
     p = how < 4 ? heap_calloc(count, n / count) : heap_malloc(n);
     if (!p)
@@ -165,7 +176,7 @@ static void test_random(void **state)
     uint64_t seed = chance_seed(0x4ea9), untouched = REGION;
 
     (void)state;
-    live = 0;
+    live = lasting_count = 0;
     for (unsigned n = 0; n < 150000; n++) {
         unsigned target = n / 4000 % 2 ? BLOCKS / 8 : BLOCKS; /* fuller and emptier in turn */
 
@@ -189,6 +200,9 @@ static void test_random(void **state)
     while (live > 0)
         heap_free(take(0).p);
     assert_int_equal(heap_stats().used, 0);
+    assert_true(lasting_count > 50);
+    for (unsigned i = 0; i < lasting_count; i++)
+        check_marked(lasting[i].p, lasting[i].n, lasting[i].mark);
 }
 
 /* The same in so little memory that requests are refused all the time. */
@@ -197,7 +211,7 @@ static void test_random_in_little_memory(void **state)
     uint64_t seed = chance_seed(0x4ea8);
 
     (void)state;
-    live = 0;
+    live = lasting_count = 0;
     start_with(24, 200000);
     for (unsigned n = 0; n < 60000; n++) {
         if (live == 0 || (live < BLOCKS && chance_below(&seed, 8) < 5))
