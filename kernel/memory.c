@@ -50,6 +50,8 @@ uint64_t phys_total(void)
 void *phys_alloc(uint64_t size, uint64_t align)
 {
     align = align < 4096 ? 4096 : align;
+    if (size > UINT64_MAX - 4095)
+        return NULL;
     size = (size + 4095) & ~4095ull;
     for (unsigned i = 0; i < available_count; i++) {
         uint64_t at = (available[i].start + align - 1) & ~(align - 1);
@@ -109,6 +111,8 @@ void heap_init(struct range region)
 {
     untouched.start = ((region.start + 15) & ~15ull) + 16 - HEADER;
     untouched.end = region.end;
+    if (untouched.start > untouched.end) /* not even room for a header */
+        untouched.start = untouched.end;
     stats.size = region.end - region.start;
 }
 
@@ -121,7 +125,7 @@ struct heap_stats heap_stats(void)
 static struct block *carve(unsigned class)
 {
     size_t size = class_size(class);
-    if (untouched.end < untouched.start || untouched.end - untouched.start < size)
+    if (untouched.end - untouched.start < size)
         return NULL;
     struct block *b = (struct block *)untouched.start;
     untouched.start += size;
@@ -152,13 +156,21 @@ void *malloc(size_t n)
     return (char *)b + HEADER;
 }
 
+/* The block of what malloc() handed out. */
+static struct block *block_of(void *p, const char *what)
+{
+    struct block *b = (struct block *)((char *)p - HEADER);
+    if (b->state != HANDED_OUT || b->class >= CLASSES)
+        panic("heap: %s of %p, which is %s", what, p,
+              b->state == FREE ? "free already" : "no block, or was overwritten");
+    return b;
+}
+
 void free(void *p)
 {
     if (p == NULL)
         return;
-    struct block *b = (struct block *)((char *)p - HEADER);
-    if (b->state != HANDED_OUT || b->class >= CLASSES)
-        panic("heap: free of %p, which is %s", p, b->state == FREE ? "free already" : "no block, or was overwritten");
+    struct block *b = block_of(p, "free");
     b->state = FREE;
     b->next = freed[b->class];
     freed[b->class] = b;
@@ -169,7 +181,7 @@ void *calloc(size_t count, size_t size)
 {
     size_t n;
     if (__builtin_mul_overflow(count, size, &n))
-        return NULL;
+        n = SIZE_MAX; /* refused, and counted */
     void *p = malloc(n);
     return p != NULL ? memset(p, 0, n) : NULL;
 }
@@ -178,7 +190,7 @@ void *realloc(void *old, size_t n)
 {
     if (old == NULL)
         return malloc(n);
-    size_t had = class_size(((struct block *)((char *)old - HEADER))->class) - HEADER;
+    size_t had = class_size(block_of(old, "realloc")->class) - HEADER;
     if (n <= had)
         return old;
     void *p = malloc(n);

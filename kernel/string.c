@@ -32,10 +32,11 @@ static inline void copy_small(char *to, const char *from, size_t n)
     }
 }
 
-void *memcpy(void *restrict dest, const void *restrict src, size_t n)
+/* Copies from the lowest address up; right also for areas that overlap when `to` is below `from`: each load comes
+ * before the stores that could reach its bytes. (Not memcpy itself: that promises the compiler that nothing overlaps.)
+ */
+static inline void copy_up(char *to, const char *from, size_t n)
 {
-    char *to = dest;
-    const char *from = src;
     if (n <= 16) {
         copy_small(to, from, n);
     } else if (n < STRING_INSTRUCTION_FROM) {
@@ -46,6 +47,11 @@ void *memcpy(void *restrict dest, const void *restrict src, size_t n)
     } else {
         __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
     }
+}
+
+void *memcpy(void *restrict dest, const void *restrict src, size_t n)
+{
+    copy_up(dest, src, n);
     return dest;
 }
 
@@ -53,10 +59,8 @@ void *memmove(void *dest, const void *src, size_t n)
 {
     char *to = dest;
     const char *from = src;
-    if ((uintptr_t)to - (uintptr_t)from >= n) /* dest does not start within src: forwards is right */
-        return n <= 16 ? (copy_small(to, from, n), dest) : memcpy(dest, src, n);
-    if (n <= 16) {
-        copy_small(to, from, n);
+    if ((uintptr_t)to - (uintptr_t)from >= n || n <= 16) { /* dest does not start within src: upwards is right */
+        copy_up(to, from, n);
         return dest;
     }
     v128_any first = *(const v128_any *)from;

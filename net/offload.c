@@ -47,12 +47,13 @@ static int find_transport(const uint8_t *frame, uint32_t n, struct transport *t)
     uint16_t type = n >= ETH_HLEN + 20u ? __builtin_bswap16(get16(frame + 12)) : 0;
     const uint8_t *ip = frame + ETH_HLEN;
     if (type == ETH_P_IP) {
-        uint32_t header = (ip[0] & 15u) * 4;
+        uint32_t header = (ip[0] & 15u) * 4, total = __builtin_bswap16(get16(ip + 2));
+        if (ip[0] >> 4 != 4 || header < 20 || total < header)
+            return 0;
         if ((__builtin_bswap16(get16(ip + 6)) & 0x3fff) != 0) /* a fragment has only part of what the checksum covers */
             return 0;
-        *t = (struct transport){ ETH_HLEN + header, __builtin_bswap16(get16(ip + 2)) - header, ip[9],
-                                 sum32(ip + 12, 8) };
-    } else if (type == ETH_P_IPV6 && n >= ETH_HLEN + 40u) {
+        *t = (struct transport){ ETH_HLEN + header, total - header, ip[9], sum32(ip + 12, 8) };
+    } else if (type == ETH_P_IPV6 && n >= ETH_HLEN + 40u && ip[0] >> 4 == 6) {
         *t = (struct transport){ ETH_HLEN + 40, __builtin_bswap16(get16(ip + 4)), ip[6], sum32(ip + 8, 32) };
     } else {
         return 0;
@@ -67,7 +68,7 @@ int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t 
         return 0;
     uint16_t offset = t.protocol == PROTO_TCP ? TCP_CHECKSUM_AT : UDP_CHECKSUM_AT;
     uint8_t *field = frame + t.start + offset;
-    if (t.start + offset + 2 > n || get16(field) != 0)
+    if (t.length < offset + 2u || t.start + offset + 2 > n || get16(field) != 0)
         return 0;
     uint16_t sum = fold(t.addresses + __builtin_bswap16((uint16_t)t.length) + __builtin_bswap16(t.protocol));
     memcpy(field, &sum, 2);

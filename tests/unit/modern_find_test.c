@@ -158,7 +158,7 @@ static void test_shortest(void **state)
         modern_add_all_good_but(type);
         assert_null(modern_init());
         modern_set_up(state);
-        modern_add_structure(type, 4, good[type].offset, least - 1);
+        modern_add_structure(type, 0, 0x4000, least - 1);
         modern_add_all_good_but(0);
         assert_null(modern_init());
         modern_check_good();
@@ -175,13 +175,24 @@ static void test_cut_off_capability(void **state)
         for (unsigned at = 256 - size + 4; at < 256; at += 4) {
             modern_set_up(state);
             modern_add_all_good_but(0);
-            for (unsigned i = at; i < 256; i++) /* a structure that lies in BAR 0, if it lies anywhere */
-                fake_pci_set(modern.function, i, 1, 0, 0);
             fake_pci_set(modern.function, at, 4, 0x09u | 0x40u << 8 | size << 16 | (uint32_t)type << 24, 0);
             fake_pci_set(modern.function, 0x34, 1, at, 0);
             assert_null(modern_init());
             modern_check_good();
         }
+    }
+}
+
+/* One that ends with the space is whole. */
+static void test_last_capability(void **state)
+{
+    for (uint8_t type = 1; type <= TYPES; type++) {
+        modern_set_up(state);
+        modern_add_all_good_but(type);
+        modern.next_cap = type == CAP_NOTIFY ? 0xec : 0xf0;
+        modern_add_good(type);
+        assert_null(modern_init());
+        modern_check_good();
     }
 }
 
@@ -256,6 +267,7 @@ int main(void)
         cmocka_unit_test_setup(test_misaligned_are_skipped, modern_set_up),
         cmocka_unit_test_setup(test_shortest, modern_set_up),
         cmocka_unit_test_setup(test_cut_off_capability, modern_set_up),
+        cmocka_unit_test_setup(test_last_capability, modern_set_up),
         cmocka_unit_test_setup(test_loops, modern_set_up),
         cmocka_unit_test_setup(test_longest_list, modern_set_up),
         cmocka_unit_test_setup(test_any_bytes, modern_set_up),

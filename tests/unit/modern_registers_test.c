@@ -128,7 +128,7 @@ static void test_bells(void **state)
 {
     static const uint32_t multipliers[] = { 0, 2, 4, 8, 1024, 4096, 0x10000, 0x80000000 };
     static const uint16_t offs[] = { 0, 1, 2, 3, 511, 512, 1023, 1024, 2047, 2048, 4096, 0xffff };
-    static const uint32_t lengths[] = { 2, 4, 6, 0x1000, 0x8000 };
+    static const uint32_t lengths[] = { 2, 3, 4, 5, 6, 0x1000, 0x8000 };
 
     for (unsigned m = 0; m < COUNT_OF(multipliers); m++) {
         for (unsigned n = 0; n < COUNT_OF(offs) * COUNT_OF(lengths); n++) {

@@ -6,15 +6,18 @@ UNIT_CC ?= $(CC)
 UNIT_PYTHON ?= /usr/bin/python3
 UNIT := $(BUILD)/unit
 
-unit_common := -std=gnu17 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -I. -MMD -MP
+unit_common := -std=gnu17 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -I. -idirafter tests/unit/host -MMD -MP
 unit_flags_asan := $(unit_common) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 # gcc says of each fence that ThreadSanitizer does not know it: none of them orders data, that is done by acquire and release.
 unit_flags_tsan := $(unit_common) -O1 -fsanitize=thread $(if $(findstring clang,$(UNIT_CC)),,-Wno-tsan)
 unit_flags_fast := $(unit_common) -O2
+# As the guest's memcpy and friends are compiled.
+unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
+	$(if $(findstring clang,$(UNIT_CC)),,-fno-tree-loop-distribute-patterns)
 
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
-	ring_race_test device_test modern_find_test modern_registers_test
+	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -44,6 +47,17 @@ modern_find_test_kind := asan
 modern_find_test_sources := tests/unit/modern_find_test.c $(modern_rig_sources)
 modern_registers_test_kind := asan
 modern_registers_test_sources := tests/unit/modern_registers_test.c $(modern_rig_sources)
+offload_test_kind := asan
+offload_test_sources := tests/unit/offload_test.c net/offload.c
+string_sources := tests/unit/string_test.c tests/unit/string_renamed.c
+string_asan_kind := asan
+string_asan_sources := $(string_sources)
+string_bare_kind := bare
+string_bare_sources := $(string_sources)
+heap_test_kind := asan
+heap_test_sources := tests/unit/heap_test.c tests/unit/heap_renamed.c
+phys_test_kind := asan
+phys_test_sources := tests/unit/phys_test.c tests/unit/heap_renamed.c
 
 unit_programs += mailbox_test mailbox_threads_tsan mailbox_threads_fast rss_test rss_frames_test control_test
 mailbox_test_kind := asan
@@ -72,7 +86,7 @@ $(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
-$(foreach k,asan tsan fast,$(eval $(call unit_kind,$(k))))
+$(foreach k,asan tsan fast bare,$(eval $(call unit_kind,$(k))))
 
 .PHONY: unit unit-build
 unit-build: $(unit_programs:%=$(UNIT)/%)
