@@ -292,6 +292,18 @@ static void start_device(struct shared *all, unsigned running)
     all->public_area->pairs = device.pairs;
 }
 
+/* Where the device steers, every core gets to know the others' pairs. */
+static void meet_others(const struct shared *all)
+{
+    const struct virtnet_pair *other[MAX_CORES];
+    uint16_t count = 0;
+    for (unsigned i = 0; i < all->public_area->pairs; i++)
+        if (i != number)
+            other[count++] = all->public_area->core[i].pair;
+    if (((const struct virtnet *)all->public_area->net)->rss_on)
+        virtnet_meet(&device, other, count);
+}
+
 /* Core 0: finds out what there is, starts the others, starts the device, lets everybody run. */
 static struct netif *first_core(struct shared *all)
 {
@@ -304,7 +316,9 @@ static struct netif *first_core(struct shared *all)
     struct netif *netif = start_net(&error);
     if (netif == NULL)
         panic("%s", error.text);
+    all->public_area->core[0].pair = &device.pair;
     start_device(all, running);
+    meet_others(all);
     say_device();
     /* From here on the shared structure is read-only. The others reload their page tables when they are let go. */
     if (!paging_protect(all->loader_segment[all->loader_segment_count - 1].at, 4))
@@ -353,6 +367,7 @@ static struct netif *further_core(void)
     if (core_number() >= shared->public_area->pairs)
         park("there is no queue pair for this core");
     steer_plan(shared->public_area->pairs);
+    meet_others(shared);
     return netif;
 }
 

@@ -284,6 +284,12 @@ void virtnet_attach(struct virtnet *net, const struct virtnet *probed)
     net->pci.access = NULL;          /* and so is configuration space */
 }
 
+void virtnet_meet(struct virtnet *net, const struct virtnet_pair *const other[], uint16_t count)
+{
+    memcpy(net->other, other, count * sizeof *other);
+    net->others = count;
+}
+
 bool virtnet_layout(struct virtnet *net, uint16_t number, struct virtio_error *error)
 {
     net->pair.net = net;

@@ -104,6 +104,8 @@ struct virtnet {
     uint16_t pairs;     /* in use */
     bool rss_on;        /* the device steers by our key and table */
     bool control_lost;  /* a command was not answered in time: it may still take effect */
+    const struct virtnet_pair *other[VIRTNET_MAX_PAIRS]; /* see virtnet_meet() */
+    uint16_t others;
     struct rss_limits rss;
     uint16_t ring_size[VIRTNET_MAX_PAIRS][2]; /* of each pair's receive and transmit queue, as chosen */
     struct control control;                   /* core 0's */
@@ -142,6 +144,12 @@ struct virtnet_peer {
  * console says so: see net->pairs. Core 0 only. */
 bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_t pairs, const uint8_t *key,
                    const uint8_t *table, struct virtio_error *error);
+
+/* On every core once the device runs, where it steers (rss_on): the `count` pairs of the other cores, whose receive
+ * queues the device is told of too whenever this core's had run dry. Frames come to QEMU by the queues of the host's
+ * tap; one that its RSS moves to a queue without buffers stops the tap queue it came by, which goes on only at a
+ * notification of the receive queue with that tap queue's number. */
+void virtnet_meet(struct virtnet *net, const struct virtnet_pair *const other[], uint16_t count);
 
 /* For the console: "msix per queue", ... */
 const char *virtnet_interrupts_name(const struct virtnet *net);

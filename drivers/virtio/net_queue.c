@@ -260,9 +260,13 @@ void virtnet_show(struct virtnet_pair *pair)
 
 void virtnet_flush(struct virtnet_pair *pair)
 {
-    struct virtio_transport *t = &pair->net->transport;
-    if (virtqueue_publish(&pair->rx) || pair->kick_owed)
+    struct virtnet *net = pair->net;
+    struct virtio_transport *t = &net->transport;
+    bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
+    if (dry || pair->kick_owed)
         t->ops->notify(t, &pair->rx);
+    for (uint16_t i = 0; dry && i < net->others; i++)
+        t->ops->notify(t, &net->other[i]->rx);
     pair->kick_owed = false;
     if (virtqueue_publish(&pair->tx))
         t->ops->notify(t, &pair->tx);

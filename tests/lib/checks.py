@@ -10,6 +10,7 @@ QEMU_NAMES = {
     'csum': 'VIRTIO_NET_F_CSUM', 'guest_csum': 'VIRTIO_NET_F_GUEST_CSUM', 'mtu': 'VIRTIO_NET_F_MTU', 'mac': 'VIRTIO_NET_F_MAC',
     'mrg_rxbuf': 'VIRTIO_NET_F_MRG_RXBUF', 'status': 'VIRTIO_NET_F_STATUS', 'indirect_desc': 'VIRTIO_RING_F_INDIRECT_DESC',
     'event_idx': 'VIRTIO_RING_F_EVENT_IDX', 'version_1': 'VIRTIO_F_VERSION_1', 'packed': 'VIRTIO_F_RING_PACKED',
+    'ctrl_vq': 'VIRTIO_NET_F_CTRL_VQ', 'mq': 'VIRTIO_NET_F_MQ', 'rss': 'VIRTIO_NET_F_RSS', 'hash_report': 'VIRTIO_NET_F_HASH_REPORT',
 }
 
 

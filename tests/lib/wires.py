@@ -94,19 +94,21 @@ class TapWire:
     def attach(self, guest):
         """Nothing to do."""
 
-    def tcp(self, port, address=GUEST4):
-        """A TCP socket connected to the guest's port."""
-        return self._connected(socket.SOCK_STREAM, port, address)
+    def tcp(self, port, address=GUEST4, source=0):
+        """A TCP socket connected to the guest's port, from port `source` if given."""
+        return self._connected(socket.SOCK_STREAM, port, address, source)
 
-    def udp(self, port, address=GUEST4):
-        """A UDP socket connected to the guest's port."""
-        return self._connected(socket.SOCK_DGRAM, port, address)
+    def udp(self, port, address=GUEST4, source=0):
+        """A UDP socket connected to the guest's port, from port `source` if given."""
+        return self._connected(socket.SOCK_DGRAM, port, address, source)
 
-    def _connected(self, kind, port, address):
+    def _connected(self, kind, port, address, source):
         v6 = ':' in address
         sock = self.netns.socket(socket.AF_INET6 if v6 else socket.AF_INET, kind)
         try:
             sock.settimeout(10)
+            if source:
+                sock.bind(('', source))
             scope = self.index() if address.startswith('fe80') else 0
             sock.connect((address, port, 0, scope) if v6 else (address, port))
         except BaseException:

@@ -57,6 +57,7 @@ class Machine:
     props: dict = dataclasses.field(default_factory=dict)    # NIC properties; None as value leaves one out
     extra: list = dataclasses.field(default_factory=list)    # more arguments, before the NIC (bridges for it to sit on)
     trace: list = dataclasses.field(default_factory=list)    # QEMU trace events, written to trace_file
+    warnings: tuple = ()                # regular expressions of whole lines that QEMU's stderr may have: known and harmless
     exit_port: bool = True              # isa-debug-exit at 0xf4
     trace_file: str = ''
     pflash: list = dataclasses.field(default_factory=list)   # UEFI: code (read-only) and a copy of the variables
@@ -334,7 +335,7 @@ class Guest:
             self._qmp.close()
             self._qmp = None
         if self.workdir:
-            self._stderr = self._stderr or self._read_file('stderr')
+            self._stderr = self._stderr or self._read_stderr()
             self._trace = self._trace or self._read_file('trace')
             shutil.rmtree(self.workdir, ignore_errors=True)
             self.workdir = None
@@ -346,6 +347,10 @@ class Guest:
         with open(path, encoding='utf-8', errors='replace') as f:
             return f.read()
 
+    def _read_stderr(self):
+        lines = self._read_file('stderr').splitlines(keepends=True)
+        return ''.join(line for line in lines if not any(re.fullmatch(known, line.rstrip('\n')) for known in self.machine.warnings))
+
     # ---- what the guest says
 
     @property
@@ -355,8 +360,8 @@ class Guest:
 
     @property
     def stderr(self):
-        """What QEMU wrote to stderr so far."""
-        return self._read_file('stderr') if self.workdir else self._stderr
+        """What QEMU wrote to stderr so far, without the warnings that its machine allows."""
+        return self._read_stderr() if self.workdir else self._stderr
 
     @property
     def trace(self):

@@ -1,0 +1,132 @@
+"""Cores, queue pairs, vectors, steering: every pair of their values, and the boot words that limit them."""
+import re
+import time
+
+import pytest
+
+import checks
+import many
+import pairwise
+import queues
+import rows
+import steering
+import trafficmix
+import wires
+from rows import Row
+
+PARAMETERS = {
+    'wire': ('tap', 'user'),
+    'smp': (1, 2, 4, 8),
+    'queues': (1, 2, 3, 4, 8),
+    'vectors': ('0', '1', '2', '3', '2N', '2N+1', '2N+2'),      # N: the pairs in use
+    'mq': (True, False),
+    'rss': (True, False),
+}
+ROWS_MAX = 40
+
+
+def exists(values):
+    """User networking has one queue."""
+    return values['wire'] == 'tap' or values['queues'] == 1
+
+
+def said(pairs, steers, vectors, device):
+    """Traffic kind: ready line and console name the pairs, how packets are steered, how interrupts are given out."""
+    def check(wire, guest):
+        ready = guest.wait_ready(0)
+        assert (ready['cores'], ready['queues']) == (str(pairs), str(pairs)), f'ready says cores={ready["cores"]} queues={ready["queues"]}'
+        guest.wait_for(rf'\] virtio: queue pairs: {pairs} in use, the device has {device}; steering: {steers}\r?$', 0)
+        guest.wait_for(rf'\] virtio: net at pci .*, {queues.interrupts_text(vectors, pairs)};', 0)
+    return check
+
+
+def serves(pairs, connections=16, size=20_000):
+    """Traffic kind: at least so many connections at once, at least six to each core, and UDP from a few ports to each."""
+    def check(wire, guest):
+        if isinstance(wire, wires.UserWire):
+            many.echo(wire, size, count=connections)
+            for _ in range(4):
+                trafficmix.udp_echo(wire, 50, (4, 64, 1400))
+            return
+        assert wire.ping(count=20)[1] == 20
+        owned = steering.sources(pairs, max(6, -(-connections // pairs)), wires.HOST4, wires.GUEST4)
+        many.echo(wire, size, sources=sum(owned.values(), []))
+        for ports in owned.values():
+            result = trafficmix.traffic.udp_echo(wire.udp(7, source=ports[0]), 60, (4, 64, 1400), window=1)
+            assert result.lost == result.repeated == 0, result
+            assert result.seconds < 3, f'60 datagrams one after another took {result.seconds:.1f} s: wake-ups are lost'
+    return check
+
+
+def many_row(name, smp, pairs, device=None, queues_=None, vectors=None, props=None, steers=None, words='', full=False, **fields):
+    """A row for a machine of `smp` cores on a tap with `queues_` queues of which `pairs` come into use. device: what the
+    device says it has; vectors: None for QEMU's own choice."""
+    queues_ = queues_ or pairs
+    device = device or queues_
+    steers = steers or ('automatic' if pairs > 1 else 'none needed')
+    props = {'mq': 'on', **(props or {})}
+    if vectors is not None:
+        props['vectors'] = vectors
+    with_ = tuple(name for name in ('mq', 'rss', 'hash_report') if props.get('hash' if name == 'hash_report' else name) == 'on')
+    machine = {'smp': smp, 'memory': '256M', 'trace': queues.EVENTS,
+               'warnings': queues.RSS_WARNINGS if props.get('rss') == 'on' else (), **fields.pop('machine', {})}
+    traffic = (said(pairs, steers, 2 * device + 2 if vectors is None else vectors, device), *fields.pop('traffic', (serves(pairs),)))
+    if fields.get('wire', 'tap') == 'tap':
+        fields['wire_options'] = {'queues': queues_}
+    return Row(name, machine=machine, props=props, with_=with_, without=tuple({'mq', 'rss'} - set(with_)), words=words,
+               traffic=traffic, full=full, **fields)
+
+
+def run(row, image, pairs, device):
+    """Runs a row; then every core must have sent, and no queue out of use have been notified."""
+    guest = rows.run(row, image)
+    queues.check_doorbells(guest, pairs, 2 * device)
+    return guest
+
+
+def cover_row(values, full):
+    """The row for one combination, how many pairs it uses, and how many its device has."""
+    several = values['mq'] or values['rss']
+    device = values['queues'] if several else 1
+    pairs = min(values['smp'], device)
+    vectors = {'2N': 2 * pairs, '2N+1': 2 * pairs + 1, '2N+2': 2 * pairs + 2}.get(values['vectors'])
+    vectors = int(values['vectors']) if vectors is None else vectors
+    name = '-'.join((values['wire'], f'smp{values["smp"]}', f'queues{values["queues"]}', f'vectors{values["vectors"]}',
+                     *(word for word in ('mq', 'rss') if values[word])))
+    steers = 'none needed' if pairs == 1 else 'rss' if values['rss'] else 'automatic'
+    row = many_row(name, values['smp'], pairs, device, values['queues'], vectors,
+                   {word: 'on' if values[word] else 'off' for word in ('mq', 'rss')}, steers, full=full, wire=values['wire'])
+    return row, pairs, device
+
+
+def cover_table():
+    """The pairwise cover, and behind it, for --full, the rest of the product."""
+    chosen = pairwise.cover(PARAMETERS, exists)
+    rest = [values for values in pairwise.product(PARAMETERS, exists) if values not in chosen]
+    built = [cover_row(values, False) for values in chosen] + [cover_row(values, True) for values in rest]
+    params = []
+    for row, pairs, device in built:
+        marks = [pytest.mark.full] if row.full else []
+        if row.wire == 'tap':
+            marks.append(pytest.mark.skipif(not wires.have_tap(), reason='no rights to /dev/net/tun'))
+        params.append(pytest.param(row, pairs, device, id=row.id, marks=marks))
+    return params
+
+
+def test_cover_is_complete():
+    """The rows in `make test` are few, are allowed, and hold every pair of values that the full product holds."""
+    chosen = pairwise.cover(PARAMETERS, exists)
+    assert len(chosen) <= ROWS_MAX
+    assert all(exists(values) for values in chosen)
+    wanted = {(a, b) for a in ((k, v) for k, values in PARAMETERS.items() for v in values)
+              for b in ((k, v) for k, values in PARAMETERS.items() for v in values) if a[0] < b[0]}
+    impossible = {(('queues', n), ('wire', 'user')) for n in PARAMETERS['queues'] if n != 1}
+    held = {tuple(sorted(pair)) for values in chosen for pair in pairwise.pairs_of(values)}
+    assert held == wanted - impossible
+    assert len(pairwise.product(PARAMETERS, exists)) == 672
+
+
+@pytest.mark.parametrize('row,pairs,device', cover_table())
+def test_cover(row, pairs, device, image):
+    """Boots, says what it uses, serves on every core, ends well."""
+    run(row, image, pairs, device)
