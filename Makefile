@@ -20,9 +20,10 @@ $(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newli
 	CC="$(CC)" tools/deps.sh $@
 
 # ---- the program: a static PIE ----
-program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/entry.S kernel/ap.S
+program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/entry.S kernel/ap.S \
+    apps/status_page.S
 lwip_core := init def inet_chksum ip mem memp netif pbuf stats sys tcp tcp_in tcp_out timeouts udp
-lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c \
+lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c apps/http/httpd.c \
     $(addprefix core/ipv4/,dhcp.c etharp.c icmp.c ip4.c ip4_addr.c ip4_frag.c) \
     $(addprefix core/ipv6/,ethip6.c icmp6.c inet6.c ip6.c ip6_addr.c ip6_frag.c mld6.c nd6.c)
 guest_test_sources := $(wildcard tests/guest/*.c)
@@ -48,6 +49,7 @@ $(BUILD)/program/%.o: %.S
 	@mkdir -p $(@D)
 	$(call say,AS,$@)
 	$(Q)$(CC) -fPIE -c -o $@ $<
+$(BUILD)/program/apps/status_page.o: apps/status.html
 # memset and friends must not be made into calls of themselves.
 $(BUILD)/program/kernel/string.o: machine += -fno-builtin $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
 $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c

@@ -21,6 +21,7 @@
 #include "kernel/x86.h"
 #include "lwip/init.h"
 #include "net/address.h"
+#include "net/counters.h"
 #include "net/loop.h"
 #include "net/netif.h"
 #include "net/steer.h"
@@ -186,10 +187,12 @@ static struct netif *start_net(struct virtio_error *error)
         return NULL;
     lwip_init();
     struct netif *netif = net_netif_add(&device.pair);
-    if (netif == NULL)
+    if (netif == NULL) {
         snprintf(error->text, sizeof error->text, "no memory for the network interface");
-    else
-        start_apps();
+        return NULL;
+    }
+    counters_publish(&device, netif);
+    start_apps();
     return netif;
 }
 

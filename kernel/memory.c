@@ -114,12 +114,17 @@ void heap_init(struct range region)
     if (untouched.start > untouched.end) /* not even room for a header */
         untouched.start = untouched.end;
     stats.size = region.end - region.start;
+    stats.untouched = untouched.end - untouched.start;
 }
 
 struct heap_stats heap_stats(void)
 {
-    stats.untouched = untouched.end - untouched.start;
     return stats;
+}
+
+const struct heap_stats *heap_counters(void)
+{
+    return &stats;
 }
 
 static struct block *carve(unsigned class)
@@ -129,6 +134,7 @@ static struct block *carve(unsigned class)
         return NULL;
     struct block *b = (struct block *)untouched.start;
     untouched.start += size;
+    stats.untouched -= size;
     b->class = class;
     return b;
 }
@@ -209,6 +215,7 @@ void *heap_alloc_aligned(size_t size, size_t align)
         return NULL;
     }
     untouched.end = at;
+    stats.untouched = untouched.end - untouched.start;
     return memset((void *)at, 0, size);
 }
 

@@ -31,6 +31,9 @@ struct heap_stats {
 };
 struct heap_stats heap_stats(void);
 
+/* The same, kept up to date where it lies: for other cores to read. */
+const struct heap_stats *heap_counters(void);
+
 /* Memory at a multiple of `align` (a power of two), for rings and buffers that live as long as the guest: never given
  * back. Cleared. NULL when there is none. */
 void *heap_alloc_aligned(size_t size, size_t align);

@@ -69,6 +69,20 @@ static uint64_t poll_time(uint32_t poll_us)
     return window;
 }
 
+static uint64_t interrupts_of(const struct virtnet_pair *pair)
+{
+    return pair->rx_stats.interrupts + pair->tx_stats.interrupts;
+}
+
+static void halt(const struct virtnet_pair *pair)
+{
+    uint64_t before = interrupts_of(pair);
+    cpu_halt();
+    stats.sleeps++;
+    if (interrupts_of(pair) != before && !virtqueue_pending(&pair->rx) && !virtqueue_pending(&pair->tx))
+        stats.spurious++;
+}
+
 static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
 {
     uint64_t now = clock_ns();
@@ -84,9 +98,8 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
     quiet = virtnet_sleep(pair, net_netif_waiting(netif)) && quiet;
     if (quiet && !acpi_power_button()) {
         arm_timer(now, wait);
-        cpu_halt();
+        halt(pair);
         last_sleep = clock_ns() - now;
-        stats.sleeps++;
         stats.halted_ns += last_sleep;
     }
     steer_awake();
@@ -122,6 +135,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         work += net_netif_receive(netif, RECEIVE_BUDGET);
         work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
+        stats.batches += work > 0;
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);

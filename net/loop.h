@@ -7,6 +7,8 @@
 
 struct loop_stats {
     uint64_t turns, frames, sleeps;
+    uint64_t batches;   /* turns in which there was something to do */
+    uint64_t spurious;  /* sleeps that an interrupt of the queues ended without anything in them */
     uint64_t halted_ns; /* time asleep */
     uint64_t polled_ns; /* time looking for work before sleeping, in vain or not */
 };

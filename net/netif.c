@@ -179,6 +179,7 @@ static void wait_for_room(struct interface *in, struct pbuf *p)
         in->stats.tx_dropped++;
         return;
     }
+    in->stats.tx_full += in->waiting_head == in->waiting_tail;
     pbuf_ref(p);
     in->waiting[in->waiting_tail++ % WAITING_MAX] = p;
     in->stats.tx_waited++;
@@ -203,10 +204,11 @@ static void on_sent(void *token)
     pbuf_free(token);
 }
 
-unsigned net_netif_reclaim(struct netif *netif)
+/* Sends what waits, as far as there is room. Returns how many frames. */
+static unsigned send_waiting(struct interface *in)
 {
-    struct interface *in = interface_of(netif);
-    unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
+    uint16_t room = virtqueue_capacity(&in->pair->tx);
+    unsigned n = 0;
     while (in->waiting_head != in->waiting_tail) {
         struct pbuf *p = in->waiting[in->waiting_head % WAITING_MAX];
         if (!send_frame(in, p))
@@ -215,6 +217,20 @@ unsigned net_netif_reclaim(struct netif *netif)
         pbuf_free(p);
         n++;
     }
+    if (n == 0)
+        return 0;
+    in->stats.tx_restarts++;
+    in->stats.tx_restart_free += room;
+    in->stats.tx_full += in->waiting_head != in->waiting_tail;
+    return n;
+}
+
+unsigned net_netif_reclaim(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
+    if (in->waiting_head != in->waiting_tail)
+        n += send_waiting(in);
     return n;
 }
 

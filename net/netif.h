@@ -7,13 +7,16 @@
 #include "lwip/udp.h"
 
 struct netif_stats {
-    uint64_t rx_no_memory;  /* dropped: the buffers ran low and there was no memory for a copy */
-    uint64_t rx_copied;     /* copied out of the ring's buffers because those ran low */
-    uint64_t rx_too_long;   /* dropped: longer than 65,535 bytes */
-    uint64_t rx_refused;    /* dropped by the stack at once */
-    uint64_t tx_waited;     /* frames that waited for room in the ring */
-    uint64_t tx_dropped;    /* frames dropped because too many waited, or for lack of memory */
-    uint64_t tx_linearized; /* frames copied together because they had too many pieces */
+    uint64_t rx_no_memory;    /* dropped: the buffers ran low and there was no memory for a copy */
+    uint64_t rx_copied;       /* copied out of the ring's buffers because those ran low */
+    uint64_t rx_too_long;     /* dropped: longer than 65,535 bytes */
+    uint64_t rx_refused;      /* dropped by the stack at once */
+    uint64_t tx_full;         /* times the ring had no room and frames began to wait */
+    uint64_t tx_restarts;     /* times that waiting frames began to be sent again, */
+    uint64_t tx_restart_free; /* and the free descriptors that there were then, added up */
+    uint64_t tx_waited;       /* frames that waited for room in the ring */
+    uint64_t tx_dropped;      /* frames dropped because too many waited, or for lack of memory */
+    uint64_t tx_linearized;   /* frames copied together because they had too many pieces */
 };
 
 /* Adds the core's interface (name "en", default route) over `pair`; its link follows the device. */

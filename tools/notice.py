@@ -116,7 +116,7 @@ def collect(texts):
 def lwip_texts(folder):
     """The sources of lwIP's core and the headers it includes."""
     names = [os.path.join(folder, 'COPYING')]
-    for pattern in ('core/*.c', 'core/ipv4/*.c', 'core/ipv6/*.c', 'netif/ethernet.c', 'include/lwip/*.h',
+    for pattern in ('core/*.c', 'core/ipv4/*.c', 'core/ipv6/*.c', 'netif/ethernet.c', 'apps/http/httpd.c', 'include/lwip/*.h',
                     'include/lwip/priv/*.h', 'include/lwip/prot/*.h', 'include/netif/ethernet.h'):
         names += sorted(glob.glob(os.path.join(folder, 'src', pattern)))
     for name in names:

@@ -71,6 +71,15 @@
 #define LWIP_STATS_DISPLAY 0
 #define MEM_STATS          0
 
+/* The web server (apps/http.c is its file system; headers are part of its files). */
+#define LWIP_HTTPD_FILE_EXTENSION    1 /* a file knows its memory */
+#define LWIP_HTTPD_SUPPORT_EXTSTATUS 1 /* errors are answered */
+#define LWIP_HTTPD_REQ_QUEUELEN      128
+#define LWIP_HTTPD_MAX_REQ_LENGTH    4095
+#define HTTPD_LIMIT_SENDING_TO_2MSS  0
+/* Copied when it is queued: a file is closed when all of it is queued, which is before all of it has been sent. */
+#define HTTP_IS_DATA_VOLATILE(hs) TCP_WRITE_FLAG_COPY
+
 #define LWIP_HOOK_FILENAME "net/hooks.h"
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)                                                \
     net_tcp_isn(local_ip, local_port, remote_ip, remote_port)
