@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "apps/app.h"
 #include "apps/tcp_server.h"
+#include "kernel/memory.h"
 #include "net/netif.h"
 
 #define PORT        7
@@ -40,6 +41,8 @@ static err_t pump(struct connection *c, struct tcp_pcb *pcb)
         u16_t n = p->len;
         if (n > tcp_sndbuf(pcb))
             n = (u16_t)tcp_sndbuf(pcb);
+        if (heap_low())
+            n = 0; /* a peer that does not read must not take what receiving needs; again when some was acknowledged */
         if (n > 0 && tcp_write(pcb, p->payload, n, TCP_WRITE_FLAG_COPY) != ERR_OK)
             n = 0; /* no memory or too many segments queued: again when some were acknowledged */
         if (n == 0 && p->len > 0)

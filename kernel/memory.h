@@ -1,6 +1,7 @@
 /* Memory: physical ranges at start-up, then the core's heap. */
 #ifndef RINGSIDE_MEMORY_H
 #define RINGSIDE_MEMORY_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "kernel/shared.h"
@@ -20,19 +21,25 @@ uint64_t phys_total(void);
 
 /* The core's heap: malloc() and friends, and lwIP's allocator. Size classes four to a power of two, each a stack of
  * free blocks (the warmest is taken); when a class and the untouched rest are empty, a block of the next larger class
- * that has one is taken. Blocks are aligned to 16 bytes. heap_init() takes `region`. */
+ * that has one is taken; when there is none either, free neighbours are merged. Blocks are aligned to 16 bytes.
+ * heap_init() takes `region`. */
 void heap_init(struct range region);
 
 struct heap_stats {
     uint64_t size;      /* bytes in all */
     uint64_t untouched; /* bytes never handed out yet */
     uint64_t used;      /* bytes in blocks that are handed out, headers included */
+    uint64_t lasting;   /* bytes that are never given back */
     uint64_t failures;  /* requests that could not be met */
 };
 struct heap_stats heap_stats(void);
 
 /* The same, kept up to date where it lies: for other cores to read. */
 const struct heap_stats *heap_counters(void);
+
+/* True when less than an eighth of the heap is left: what can wait (a peer's data that it does not read) should not
+ * take more of it, so that receiving, ARP and ICMP still work. */
+bool heap_low(void);
 
 /* Memory at a multiple of `align` (a power of two), for rings and buffers that live as long as the guest: never given
  * back. Cleared. NULL when there is none. */

@@ -9,6 +9,7 @@
 #define free    heap_free
 #define calloc  heap_calloc
 #define realloc heap_realloc
+#include "kernel/heap.c"
 #include "kernel/memory.c"
 
 void heap_forget(void)
@@ -18,5 +19,6 @@ void heap_forget(void)
     total = 0;
     memset(freed, 0, sizeof(freed));
     untouched = (struct range){ 0, 0 };
+    first = credit = walked = 0;
     stats = (struct heap_stats){ 0 };
 }

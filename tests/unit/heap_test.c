@@ -173,7 +173,7 @@ static void resize_one(uint64_t *seed)
 
 static void test_random(void **state)
 {
-    uint64_t seed = chance_seed(0x4ea9), untouched = REGION;
+    uint64_t seed = chance_seed(0x4ea9);
 
     (void)state;
     live = lasting_count = 0;
@@ -188,9 +188,8 @@ static void test_random(void **state)
             heap_free(take(chance_below(&seed, live)).p);
         struct heap_stats s = heap_stats();
         assert_int_equal(s.size, REGION);
-        check(s.used + s.untouched <= REGION && s.untouched <= untouched, "used %llu, untouched %llu",
-              (unsigned long long)s.used, (unsigned long long)s.untouched);
-        untouched = s.untouched;
+        check(s.used + s.untouched + s.lasting <= REGION, "used %llu, untouched %llu, lasting %llu",
+              (unsigned long long)s.used, (unsigned long long)s.untouched, (unsigned long long)s.lasting);
     }
     check(heap_stats().failures < 100, "%llu refused", (unsigned long long)heap_stats().failures);
     uint64_t sum = 0;
@@ -315,24 +314,94 @@ static void test_exhaustion(void **state)
     }
 }
 
-/* With nothing untouched, a larger free block serves, and goes back to where it came from. */
+/* With nothing untouched, a larger free block is cut, and is whole again when its parts are given back. */
 static void test_larger_block_serves(void **state)
 {
-    void *list, *small, *more;
+    void *list, *small[2], *more;
 
     (void)state;
     unsigned count = fill(4000, &list);
     unsigned rest = fill(8, &more); /* what is left untouched */
     heap_free(list);
     assert_null(heap_malloc(5000));
-    small = heap_malloc(10);
-    assert_ptr_equal(small, list);
-    assert_null(heap_malloc(10));
+    small[0] = heap_malloc(10);
+    assert_ptr_equal(small[0], list);
+    small[1] = heap_malloc(10);
+    assert_non_null(small[1]);
     assert_null(heap_malloc(4000));
-    heap_free(small);
-    assert_ptr_equal(heap_malloc(4000), list);
-    assert_int_equal(heap_stats().failures, 5);
+    heap_free(small[0]);
+    heap_free(small[1]);
+    void *whole = NULL;
+    for (unsigned tries = 0; !whole && tries < (count + rest) / 8; tries++) /* merging has to be earned */
+        whole = heap_malloc(4000);
+    assert_ptr_equal(whole, list);
     assert_true(count > 1000 && rest < 1000);
+}
+
+/* Memory used up in one size and given back serves any other size: neighbours are merged. Cutting up may leave over
+ * pieces that are too small. */
+static void test_used_up_in_another_size(void **state)
+{
+    static const size_t sizes[] = { 24, 100, 1500, 9000, 70000 };
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT_OF(sizes) * COUNT_OF(sizes); i++) {
+        size_t before = sizes[i / COUNT_OF(sizes)], after = sizes[i % COUNT_OF(sizes)];
+        void *list;
+
+        start_with(0, REGION);
+        unsigned alone = fill(after, &list);
+        start_with(0, REGION);
+        fill(before, &list);
+        empty(list);
+        unsigned count = fill(after, &list);
+        check(count >= alone - alone / 7 - 1, "%u of %zu behind %zu, %u alone", count, after, before, alone);
+        empty(list);
+        assert_int_equal(heap_stats().used, 0);
+    }
+}
+
+/* Blocks in use are left alone by merging, and what lies between them is merged. */
+static void test_merging_between_blocks(void **state)
+{
+    static uint8_t *small[REGION / 112 + 1];
+    unsigned count = 0;
+    void *list;
+
+    (void)state;
+    while ((small[count] = heap_malloc(100))) {
+        memset(small[count], (int)(count & 0xff), 100);
+        count++;
+    }
+    for (unsigned i = 0; i < count; i++) /* of every hundred the first stays */
+        if (i % 100 != 0)
+            heap_free(small[i]);
+    unsigned large = fill(4000, &list);
+    check(large >= count / 100 * 2 - 2, "%u blocks of 4000 between %u", large, count / 100);
+    for (unsigned i = 0; i < count; i += 100)
+        check_marked(small[i], 100, (uint8_t)(i & 0xff));
+    assert_null(heap_malloc(20000));
+    empty(list);
+    for (unsigned i = 0; i < count; i += 100)
+        heap_free(small[i]);
+    assert_non_null(heap_malloc(REGION / 2));
+}
+
+/* Refused requests do not walk the heap each time: merging waits until enough has been given back. */
+static void test_low(void **state)
+{
+    void *list, *more;
+
+    (void)state;
+    assert_false(heap_low());
+    heap_alloc_aligned(REGION / 2, 64);
+    assert_false(heap_low()); /* what lasts does not count */
+    unsigned count = fill(1000, &list);
+    assert_true(heap_low());
+    assert_null(heap_malloc(1000));
+    empty(list);
+    assert_false(heap_low());
+    assert_int_equal(fill(1000, &more), count);
 }
 
 static void test_impossible_sizes(void **state)
@@ -465,6 +534,9 @@ int main(void)
         cmocka_unit_test_setup(test_warmest_first, set_up),
         cmocka_unit_test_setup(test_exhaustion, set_up),
         cmocka_unit_test_setup(test_larger_block_serves, set_up),
+        cmocka_unit_test_setup(test_used_up_in_another_size, set_up),
+        cmocka_unit_test_setup(test_merging_between_blocks, set_up),
+        cmocka_unit_test_setup(test_low, set_up),
         cmocka_unit_test_setup(test_impossible_sizes, set_up),
         cmocka_unit_test_setup(test_any_region, set_up),
         cmocka_unit_test_setup(test_newlib, set_up),
