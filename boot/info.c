@@ -64,7 +64,9 @@ static void remove_range(struct shared *shared, uint32_t i)
  * table is the smallest loss there is: the last, highest range. */
 static void add_ram(struct shared *shared, uint64_t addr, uint64_t size)
 {
-    uint64_t start = (addr + 4095) & ~4095ull, end = addr + size < addr ? 0 : (addr + size) & ~4095ull;
+    if (addr + size < addr || addr > UINT64_MAX - 4095) /* reaches beyond 64 bits, or does when rounded */
+        return;
+    uint64_t start = (addr + 4095) & ~4095ull, end = (addr + size) & ~4095ull;
     if (start < LOW_MEMORY)
         start = LOW_MEMORY;
     if (start >= end)
