@@ -116,11 +116,13 @@ static const char *from_multiboot1(struct shared *shared, const struct multiboot
     shared->protocol = BOOT_MULTIBOOT1;
     if (!(info->flags & 1u << 6))
         return "multiboot without a memory map";
-    for (uint32_t done = 0; done < info->mmap_length;) {
-        const struct multiboot1_mmap *m = at(info->mmap_addr + done);
+    const struct multiboot1_mmap *m;
+    for (uint64_t done = 0; done + sizeof *m <= info->mmap_length; done += m->size + 4ull) {
+        m = at(info->mmap_addr + done);
+        if (m->size + 4ull < sizeof *m) /* no entry, and nobody knows where the next one is */
+            break;
         if (m->type == E820_RAM)
             add_ram(shared, m->addr, m->length);
-        done += m->size + 4;
     }
     const char *line = info->flags & 1u << 2 ? at(info->cmdline) : NULL;
     /* QEMU puts the image's file name before the line; GRUB does not. */
