@@ -45,10 +45,11 @@ static const void *at(uint64_t address)
     return (const void *)(uintptr_t)address;
 }
 
-static void copy_cmdline(struct shared *shared, const char *from)
+/* Copies the boot line: at most `max` characters of it. */
+static void copy_cmdline(struct shared *shared, const char *from, size_t max)
 {
     size_t n = 0;
-    for (; from != NULL && from[n] != '\0' && n < SHARED_CMDLINE - 1; n++)
+    for (; from != NULL && n < max && n < SHARED_CMDLINE - 1 && from[n] != '\0'; n++)
         shared->cmdline[n] = from[n];
     shared->cmdline[n] = '\0';
 }
@@ -100,7 +101,7 @@ static const char *from_pvh(struct shared *shared, const struct pvh_start_info *
         if (map[i].type == E820_RAM)
             add_ram(shared, map[i].addr, map[i].size);
     shared->rsdp = info->rsdp;
-    copy_cmdline(shared, at(info->cmdline));
+    copy_cmdline(shared, at(info->cmdline), SIZE_MAX);
     return NULL;
 }
 
@@ -129,7 +130,7 @@ static const char *from_multiboot1(struct shared *shared, const struct multiboot
     if (line != NULL && info->flags & 1u << 9 && same(at(info->boot_loader_name), "qemu"))
         while (*line != '\0' && *line++ != ' ')
             ;
-    copy_cmdline(shared, line);
+    copy_cmdline(shared, line, SIZE_MAX);
     return NULL;
 }
 
@@ -143,10 +144,10 @@ static void copy_rsdp(struct shared *shared, const struct multiboot2_tag *tag)
 
 static void mmap_of_multiboot2(struct shared *shared, const struct multiboot2_tag *tag)
 {
-    const uint32_t *head = (const uint32_t *)(tag + 1); /* entry size, entry version */
-    if (head[0] < sizeof(struct multiboot2_mmap))
+    const uint32_t *head = (const uint32_t *)(tag + 1); /* entry size, a multiple of 8; entry version */
+    if (tag->size < 16 || head[0] < sizeof(struct multiboot2_mmap) || head[0] % 8 != 0)
         return;
-    for (uint32_t done = 16; done + head[0] <= tag->size; done += head[0]) {
+    for (uint64_t done = 16; done + head[0] <= tag->size; done += head[0]) {
         const struct multiboot2_mmap *m = (const struct multiboot2_mmap *)((const char *)tag + done);
         if (m->type == E820_RAM)
             add_ram(shared, m->addr, m->length);
@@ -156,17 +157,18 @@ static void mmap_of_multiboot2(struct shared *shared, const struct multiboot2_ta
 static const char *from_multiboot2(struct shared *shared, const char *info)
 {
     shared->protocol = BOOT_MULTIBOOT2;
-    for (const char *p = info + 8;;) {
+    const char *end = info + *(const uint32_t *)info; /* total size */
+    for (const char *p = info + 8; p + sizeof(struct multiboot2_tag) <= end;) {
         const struct multiboot2_tag *tag = (const struct multiboot2_tag *)p;
-        if (tag->type == 0 || tag->size < sizeof *tag)
+        if (tag->type == 0 || tag->size < sizeof *tag || tag->size > (size_t)(end - p))
             break;
         if (tag->type == 1)
-            copy_cmdline(shared, p + 8);
+            copy_cmdline(shared, p + 8, tag->size - sizeof *tag);
         if (tag->type == 6)
             mmap_of_multiboot2(shared, tag);
         if (tag->type == 15 || (tag->type == 14 && shared->rsdp == 0)) /* 15: ACPI 2.0's, the better one */
             copy_rsdp(shared, tag);
-        p += (tag->size + 7) & ~7u;
+        p += (tag->size + 7ull) & ~7ull;
     }
     return shared->ram_count > 0 ? NULL : "multiboot2 without a memory map";
 }
