@@ -6,6 +6,7 @@
 #define PVH_MAGIC        0x336ec578u
 #define MULTIBOOT1_MAGIC 0x2BADB002u
 #define MULTIBOOT2_MAGIC 0x36d76289u
+#define RSDP_MIN         20u
 #define E820_RAM         1u        /* all three use the same code for usable memory */
 #define LOW_MEMORY       0x100000u /* below: firmware's data, and the page where further cores start */
 
@@ -134,9 +135,12 @@ static const char *from_multiboot1(struct shared *shared, const struct multiboot
     return NULL;
 }
 
+/* ACPI's root pointer: 20 bytes in version 1, 36 since. What is shorter is none: it is better searched for. */
 static void copy_rsdp(struct shared *shared, const struct multiboot2_tag *tag)
 {
     const uint8_t *from = (const uint8_t *)(tag + 1);
+    if (tag->size < sizeof *tag + RSDP_MIN)
+        return;
     for (uint32_t i = 0; i < sizeof shared->rsdp_copy && i < tag->size - sizeof *tag; i++)
         shared->rsdp_copy[i] = from[i];
     shared->rsdp = (uint64_t)(uintptr_t)shared->rsdp_copy;
