@@ -6,6 +6,7 @@
 #define PVH_MAGIC        0x336ec578u
 #define MULTIBOOT1_MAGIC 0x2BADB002u
 #define MULTIBOOT2_MAGIC 0x36d76289u
+#define RSDP_MIN         20u
 #define E820_RAM         1u        /* all three use the same code for usable memory */
 #define LOW_MEMORY       0x100000u /* below: firmware's data, and the page where further cores start */
 
@@ -45,10 +46,11 @@ static const void *at(uint64_t address)
     return (const void *)(uintptr_t)address;
 }
 
-static void copy_cmdline(struct shared *shared, const char *from)
+/* Copies the boot line: at most `max` characters of it. */
+static void copy_cmdline(struct shared *shared, const char *from, size_t max)
 {
     size_t n = 0;
-    for (; from != NULL && from[n] != '\0' && n < SHARED_CMDLINE - 1; n++)
+    for (; from != NULL && n < max && n < SHARED_CMDLINE - 1 && from[n] != '\0'; n++)
         shared->cmdline[n] = from[n];
     shared->cmdline[n] = '\0';
 }
@@ -65,7 +67,7 @@ static void note_low_page(struct shared *shared, uint64_t start, uint64_t end)
 {
     if (end > 0xa0000)
         end = 0xa0000;
-    if (end >= start + 4096 && end - 4096 > shared->low_page)
+    if (end >= start + 4096 && end - 4096 > shared->low_page) /* so never page 0 */
         shared->low_page = end - 4096;
 }
 
@@ -73,7 +75,9 @@ static void note_low_page(struct shared *shared, uint64_t start, uint64_t end)
  * table is the smallest loss there is: the last, highest range. */
 static void add_ram(struct shared *shared, uint64_t addr, uint64_t size)
 {
-    uint64_t start = (addr + 4095) & ~4095ull, end = addr + size < addr ? 0 : (addr + size) & ~4095ull;
+    if (addr + size < addr || addr > UINT64_MAX - 4095) /* reaches beyond 64 bits, or does when rounded */
+        return;
+    uint64_t start = (addr + 4095) & ~4095ull, end = (addr + size) & ~4095ull;
     if (start < LOW_MEMORY) {
         note_low_page(shared, start, end < LOW_MEMORY ? end : LOW_MEMORY);
         start = LOW_MEMORY;
@@ -109,7 +113,7 @@ static const char *from_pvh(struct shared *shared, const struct pvh_start_info *
         if (map[i].type == E820_RAM)
             add_ram(shared, map[i].addr, map[i].size);
     shared->rsdp = info->rsdp;
-    copy_cmdline(shared, at(info->cmdline));
+    copy_cmdline(shared, at(info->cmdline), SIZE_MAX);
     return NULL;
 }
 
@@ -125,24 +129,29 @@ static const char *from_multiboot1(struct shared *shared, const struct multiboot
     shared->protocol = BOOT_MULTIBOOT1;
     if (!(info->flags & 1u << 6))
         return "multiboot without a memory map";
-    for (uint32_t done = 0; done < info->mmap_length;) {
-        const struct multiboot1_mmap *m = at(info->mmap_addr + done);
+    const struct multiboot1_mmap *m;
+    for (uint64_t done = 0; done + sizeof *m <= info->mmap_length; done += m->size + 4ull) {
+        m = at(info->mmap_addr + done);
+        if (m->size + 4ull < sizeof *m) /* no entry, and nobody knows where the next one is */
+            break;
         if (m->type == E820_RAM)
             add_ram(shared, m->addr, m->length);
-        done += m->size + 4;
     }
     const char *line = info->flags & 1u << 2 ? at(info->cmdline) : NULL;
     /* QEMU puts the image's file name before the line; GRUB does not. */
     if (line != NULL && info->flags & 1u << 9 && same(at(info->boot_loader_name), "qemu"))
         while (*line != '\0' && *line++ != ' ')
             ;
-    copy_cmdline(shared, line);
+    copy_cmdline(shared, line, SIZE_MAX);
     return NULL;
 }
 
+/* ACPI's root pointer: 20 bytes in version 1, 36 since. What is shorter is none: it is better searched for. */
 static void copy_rsdp(struct shared *shared, const struct multiboot2_tag *tag)
 {
     const uint8_t *from = (const uint8_t *)(tag + 1);
+    if (tag->size < sizeof *tag + RSDP_MIN)
+        return;
     for (uint32_t i = 0; i < sizeof shared->rsdp_copy && i < tag->size - sizeof *tag; i++)
         shared->rsdp_copy[i] = from[i];
     shared->rsdp = (uint64_t)(uintptr_t)shared->rsdp_copy;
@@ -150,10 +159,10 @@ static void copy_rsdp(struct shared *shared, const struct multiboot2_tag *tag)
 
 static void mmap_of_multiboot2(struct shared *shared, const struct multiboot2_tag *tag)
 {
-    const uint32_t *head = (const uint32_t *)(tag + 1); /* entry size, entry version */
-    if (head[0] < sizeof(struct multiboot2_mmap))
+    const uint32_t *head = (const uint32_t *)(tag + 1); /* entry size, a multiple of 8; entry version */
+    if (tag->size < 16 || head[0] < sizeof(struct multiboot2_mmap) || head[0] % 8 != 0)
         return;
-    for (uint32_t done = 16; done + head[0] <= tag->size; done += head[0]) {
+    for (uint64_t done = 16; done + head[0] <= tag->size; done += head[0]) {
         const struct multiboot2_mmap *m = (const struct multiboot2_mmap *)((const char *)tag + done);
         if (m->type == E820_RAM)
             add_ram(shared, m->addr, m->length);
@@ -163,17 +172,18 @@ static void mmap_of_multiboot2(struct shared *shared, const struct multiboot2_ta
 static const char *from_multiboot2(struct shared *shared, const char *info)
 {
     shared->protocol = BOOT_MULTIBOOT2;
-    for (const char *p = info + 8;;) {
+    const char *end = info + *(const uint32_t *)info; /* total size */
+    for (const char *p = info + 8; p + sizeof(struct multiboot2_tag) <= end;) {
         const struct multiboot2_tag *tag = (const struct multiboot2_tag *)p;
-        if (tag->type == 0 || tag->size < sizeof *tag)
+        if (tag->type == 0 || tag->size < sizeof *tag || tag->size > (size_t)(end - p))
             break;
         if (tag->type == 1)
-            copy_cmdline(shared, p + 8);
+            copy_cmdline(shared, p + 8, tag->size - sizeof *tag);
         if (tag->type == 6)
             mmap_of_multiboot2(shared, tag);
         if (tag->type == 15 || (tag->type == 14 && shared->rsdp == 0)) /* 15: ACPI 2.0's, the better one */
             copy_rsdp(shared, tag);
-        p += (tag->size + 7) & ~7u;
+        p += (tag->size + 7ull) & ~7ull;
     }
     return shared->ram_count > 0 ? NULL : "multiboot2 without a memory map";
 }

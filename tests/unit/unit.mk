@@ -17,7 +17,8 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
-	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test
+	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
+	bootmap_test bootinfo_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -58,6 +59,10 @@ heap_test_kind := asan
 heap_test_sources := tests/unit/heap_test.c tests/unit/heap_renamed.c
 phys_test_kind := asan
 phys_test_sources := tests/unit/phys_test.c tests/unit/heap_renamed.c
+bootinfo_test_kind := asan
+bootinfo_test_sources := tests/unit/bootinfo_test.c tests/unit/boot_rig.c boot/info.c
+bootmap_test_kind := asan
+bootmap_test_sources := tests/unit/bootmap_test.c tests/unit/boot_rig.c boot/info.c
 
 unit_programs += mailbox_test mailbox_threads_tsan mailbox_threads_fast rss_test rss_frames_test control_test
 mailbox_test_kind := asan
