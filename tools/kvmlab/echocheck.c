@@ -208,19 +208,30 @@ static uint32_t take_datagram(int fd, uint32_t next, size_t largest)
     return k;
 }
 
+static uint32_t first_missing(const bool *seen)
+{
+    uint32_t k = 0;
+    while (seen[k])
+        k++;
+    return k;
+}
+
 static void udp(const char *address, uint16_t port, uint32_t count, size_t largest)
 {
     static uint8_t out[UDP_MAX];
-    static bool seen[DATAGRAMS];
+    static bool seen[DATAGRAMS + 1];
     uint32_t next = 0, back = 0;
     double last = now();
-    int fd = connected(address, port, SOCK_DGRAM);
+    int fd = connected(address, port, SOCK_DGRAM), room = 2 * WINDOW * UDP_MAX;
+    /* Else the kernel drops fragmented datagrams here when they come faster than they are read. */
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) != 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     while (back < count) {
         bool may_send = next < count && next - back < WINDOW;
         double until = last + LOSS_MS / 1e3 < deadline ? last + LOSS_MS / 1e3 : deadline;
         short ready = wait_for(fd, may_send ? POLLIN | POLLOUT : POLLIN, until);
         if (!ready)
-            fail("udp: of %u datagrams sent %u came back", next, back);
+            fail("udp: of %u datagrams sent %u came back, number %u did not", next, back, first_missing(seen));
         if (ready & ~POLLOUT) {
             uint32_t k = take_datagram(fd, next, largest);
             if (seen[k])
