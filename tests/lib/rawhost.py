@@ -1,4 +1,4 @@
-"""A host made of frames: the whole network behind QEMU's `-netdev dgram`, in user space.
+"""A host made of frames: the whole network behind QEMU's `-netdev dgram` or `stream`, in user space.
 
 RawHost owns the socket and a thread. It answers ARP, neighbour solicitation and echo requests, offers DHCP and router
 advertisements when told to, checks every frame it receives, and hands the rest to whoever listens. It can lose, repeat,
@@ -9,12 +9,12 @@ import heapq
 import os
 import random
 import select
-import socket
 import struct
 import threading
 import time
 
 import frames as f
+from rawlink import DgramLink
 
 ALL_NODES = f.ip('ff02::1')
 ALL_NODES_MAC = bytes.fromhex('333300000001')
@@ -61,9 +61,8 @@ class RawHost:
 
     MAC = bytes.fromhex('0200000000aa')
 
-    def __init__(self, workdir, address='198.18.0.1', address6='fd00::1', mtu=1500):
-        self.mine = os.path.join(workdir, 'host.sock')
-        self.theirs = os.path.join(workdir, 'qemu.sock')
+    def __init__(self, workdir, address='198.18.0.1', address6='fd00::1', mtu=1500, link=DgramLink):
+        self.workdir = workdir
         self.ip, self.ip6 = f.ip(address), f.ip(address6)
         self.mtu = mtu
         self.to_guest, self.from_guest = Impairment(), Impairment()
@@ -86,21 +85,18 @@ class RawHost:
         self._changed = threading.Condition(self._lock)
         self._reassembly = f.Reassembly()
         self._ident = random.Random(7)
-        self._connected = False
-        self._sock = None
+        self._link_kind = link
+        self.link = None
         self._wake_r = self._wake_w = None
         self._thread = None
         self._stop = False
 
     def netdev(self):
-        """QEMU's arguments for this wire."""
-        return ['-netdev', f'dgram,id=n0,local.type=unix,local.path={self.theirs},'
-                           f'remote.type=unix,remote.path={self.mine}']
+        """QEMU's arguments for this wire; inside the with block."""
+        return self.link.netdev()
 
     def __enter__(self):
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.bind(self.mine)
-        self._sock.setblocking(False)
+        self.link = self._link_kind(self.workdir)
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name='rawhost', daemon=True)
         self._thread.start()
@@ -112,9 +108,7 @@ class RawHost:
         self._thread.join(10)
         for fd in (self._wake_r, self._wake_w):
             os.close(fd)
-        self._sock.close()
-        if os.path.exists(self.mine):
-            os.unlink(self.mine)
+        self.link.close()
 
     def check(self):
         """AssertionError if any received frame was malformed, or the host's own thread failed."""
@@ -138,19 +132,22 @@ class RawHost:
     def _turn(self):
         with self._lock:
             wait = min(self._timers[0][0] - time.monotonic(), 0.5) if self._timers else 0.5
-            sending = bool(self._out)
+            sending = bool(self._out) or self.link.unsent
             reading = not self.stalled
-        watch = [self._wake_r] + ([self._sock] if reading else [])
-        # An unconnected datagram socket always counts as writable: retry at intervals until QEMU is there.
-        ready, _, _ = select.select(watch, [self._sock] if sending and self._connected else [], [],
-                                    0.01 if sending and not self._connected else max(wait, 0))
+        linked = self.link.connected or self.link.hears_unconnected
+        watch = [self._wake_r] + ([self.link] if reading and linked else [])
+        if not self.link.connected and (sending or not linked):
+            wait = 0.01                 # QEMU is not there yet: try again
+        if reading and self.link.buffered:
+            wait = 0
+        ready, _, _ = select.select(watch, [self.link] if sending and self.link.connected else [], [], max(wait, 0))
         if self._wake_r in ready:
             try:
                 os.read(self._wake_r, 4096)
             except BlockingIOError:
                 pass
         with self._lock:
-            if self._sock in ready:
+            if self.link in ready or (reading and self.link.buffered):
                 self._receive_batch()
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now:
@@ -159,12 +156,8 @@ class RawHost:
 
     def _receive_batch(self):
         for _ in range(64):
-            try:
-                frame = self._sock.recv(70000)
-            except BlockingIOError:
-                break
-            except ConnectionError:     # QEMU went; a new one may come
-                self._connected = False
+            frame = self.link.read()
+            if frame is None:
                 break
             self.counts['received'] += 1
             for one in self.from_guest.apply(frame):
@@ -180,20 +173,13 @@ class RawHost:
         self._changed.notify_all()
 
     def _flush(self):
-        if self._out and not self._connected:
+        if not self.link.connected and (self._out or not self.link.hears_unconnected):
+            self.link.connect()
+        self.link.flush()
+        while self._out and self.link.connected:
             try:
-                self._sock.connect(self.theirs)
-                self._connected = True
-            except OSError:             # QEMU is not there yet
-                return
-        while self._out:
-            try:
-                self._sock.send(self._out[0])
-            except BlockingIOError:
-                return
-            except (ConnectionError, FileNotFoundError):
-                self._connected = False
-                return
+                if not self.link.write(self._out[0]):
+                    return
             except OSError as e:
                 self.errors.append(f'host: cannot send {len(self._out[0])} bytes: {e}')
             self._out.popleft()

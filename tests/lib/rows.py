@@ -17,7 +17,7 @@ from rslib.qemu import EXIT_WELL, Guest, Machine
 # What the driver implements and QEMU offers on each wire by default (a wire without virtio-net header offers no checksums).
 RING_FEATURES = {'event_idx', 'indirect_desc', 'version_1'}
 COMMON = RING_FEATURES | {'mac', 'status', 'mrg_rxbuf', 'ctrl_vq'}
-OFFERED = {'user': COMMON, 'dgram': COMMON, 'tap': COMMON | {'csum', 'guest_csum'}}
+OFFERED = {'user': COMMON, 'dgram': COMMON, 'stream': COMMON, 'tap': COMMON | {'csum', 'guest_csum'}}
 
 STATUS_VALUES = {0, 1, 3, 0xB, 0xF}
 SHORT, LONG = 30, 60

@@ -13,6 +13,7 @@ import time
 
 from rslib.netns import Netns
 from rawhost import RawHost
+from rawlink import StreamLink
 
 GUEST4, GUEST6, MASK = '198.18.0.2', 'fd00::2', 24
 HOST4, HOST6 = '198.18.0.1', 'fd00::1'
@@ -156,7 +157,7 @@ class TapWire:
 
 
 class RawWire(RawHost):
-    """Raw frames over -netdev dgram; the host side is RawHost."""
+    """Raw frames over -netdev dgram or stream; the host side is RawHost."""
 
     netns = None
     guest4, guest6 = GUEST4, GUEST6
@@ -181,14 +182,16 @@ def raw_wire(**options):
 
 
 def make(kind, **options):
-    """A wire by name: user, tap or dgram."""
+    """A wire by name: user, tap, dgram or stream."""
     if kind == 'user':
         return UserWire()
     if kind == 'tap':
         return TapWire(**options)
     if kind == 'dgram':
         return raw_wire(**options)
-    raise ValueError(f'wire {kind}: one of user, tap, dgram')
+    if kind == 'stream':
+        return raw_wire(link=StreamLink, **options)
+    raise ValueError(f'wire {kind}: one of user, tap, dgram, stream')
 
 
 def have_tap():

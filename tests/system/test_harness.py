@@ -95,7 +95,7 @@ def linux_behind_raw_host(*flags, **options):
     """A RawHost whose guest is Linux on a tap."""
     with wires.raw_wire(**options) as host, Netns() as ns:
         script = os.path.join(os.path.dirname(wires.__file__), 'linux_peer.py')
-        child = ns.popen([sys.executable, script, host.mine, host.theirs, *flags], stdout=-1)
+        child = ns.popen([sys.executable, script, host.link.mine, host.link.theirs, *flags], stdout=-1)
         assert child.stdout.readline() == b'up\n'
         with child.stdout:
             yield host

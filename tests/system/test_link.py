@@ -167,6 +167,7 @@ HELD = [
         traffic=(disturbed(stall_peer), stalled_senders), full=True),
     Row('peer-stalls-indirect-off', wire='dgram', words='features=-indirect_desc', without=('indirect_desc',),
         traffic=(disturbed(stall_peer), stalled_senders), full=True),
+    Row('stream-peer-stalls', wire='stream', traffic=(disturbed(stall_peer), stalled_senders)),
     Row('tap-down', traffic=(disturbed(tap_down),)),
 ]
 

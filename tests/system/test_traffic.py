@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import frames
 import rawtcp
 import rawtraffic
 import rows
@@ -76,6 +77,41 @@ def many_short(wire, guest):
             sock.settimeout(10)
             sock.sendall(b'%d' % n)
             assert sock.recv(100) == b'%d' % n
+
+
+def hoarders(wire, guest):
+    """Two hundred clients that send all they can and read nothing: more than the guest's memory. It answers ping all the
+    time, and serves again once they are gone."""
+    socks = []
+    block = traffic.content(65536)
+    try:
+        for _ in range(200):
+            try:
+                sock = wire.tcp(7)
+            except OSError:             # refused for want of memory: as good as served
+                break
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, traffic.LINGER_RESET)
+            socks.append(sock)
+        assert len(socks) >= 20, f'only {len(socks)} connections'
+        sent = 0
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            for sock in select.select([], socks, [], 0.2)[1]:
+                try:
+                    sent += sock.send(block)
+                except BlockingIOError:
+                    pass
+                except OSError:         # given up by the guest
+                    socks.remove(sock)
+                    sock.close()
+        assert sent > 30 * MB, f'only {sent} bytes could be left with the guest'
+        trafficmix.ping(wire, 20, (56,))
+    finally:
+        for sock in socks:
+            sock.close()
+    time.sleep(0.5)
+    trafficmix.smoke(wire, guest)
 
 
 def udp_any_size(wire, guest):
@@ -172,6 +208,35 @@ def raw_vanish(wire, guest):
     trafficmix.udp_echo(wire, 100, (64,))
 
 
+def half_open(wire, count):
+    """Sends so many SYNs and nothing after them."""
+    target = frames.ip(wire.guest4)
+    for n in range(count):
+        wire.send_ip(target, frames.TCP, frames.tcp(wire.ip, target, 1024 + n, 7, n * 1000, 0, frames.SYN, 1000))
+    assert wire.wait(lambda: not wire.queued(), 30), 'QEMU takes no more frames'
+
+
+def raw_many_vanish(wire, guest):
+    """1,500 clients connect, say nothing and vanish; 200 more only send a SYN: the next client is served at once."""
+    wire.resolve(wire.guest4)
+    for _ in range(1500):
+        gone = rawtcp.RawTcp(wire, wire.guest4, 7).start()
+        gone.wait(lambda gone=gone: gone.state == 'open', 20, 'handshake')
+        gone.abandon()
+    half_open(wire, 200)
+    begin = time.monotonic()
+    trafficmix.tcp_echo(wire, 100_000)
+    assert time.monotonic() - begin < 3, 'the next client waits'
+    trafficmix.ping(wire, 5, (56,))
+
+
+def raw_syn_flood(wire, guest):
+    """More half-open connections than the backlog holds: clients are served again once those are given up."""
+    wire.resolve(wire.guest4)
+    half_open(wire, 3000)
+    trafficmix.tcp_echo(wire, 100_000, timeout=60)
+
+
 def raw_bad_wire(wire, guest):
     """Loss, repetition and reordering in both directions."""
     wire.resolve(wire.guest4)
@@ -195,12 +260,15 @@ TRAFFIC = [
     Row('tap', traffic=('tcp_10mb', 'udp_10000', half_close_and_pauses, resets, parallel, many_short, udp_any_size, six)),
     Row('tap-ping', traffic=(ping_sizes, flood, 'wake')),
     Row('dgram', wire='dgram', traffic=('tcp_10mb', 'udp_10000', raw_udp_largest, raw_udp_six, 'discard_chargen')),
+    Row('stream', wire='stream', traffic=('tcp_10mb', 'udp_10000', raw_udp_largest), full=True),
     Row('dgram-ping', wire='dgram', traffic=(raw_ping_every_size, 'wake')),
-    Row('dgram-peers', wire='dgram', traffic=(raw_zero_window, raw_vanish, raw_bad_wire, raw_fragments_disordered, raw_delay, 'smoke')),
+    Row('dgram-peers', wire='dgram', traffic=(raw_zero_window, raw_vanish, raw_bad_wire, raw_fragments_disordered, raw_delay, raw_many_vanish, 'smoke')),
+    Row('tap-hoarders', machine={'memory': '64M'}, traffic=(hoarders,)),
     Row('tap-wrap', traffic=(wrap_indices, 'wake')),
     Row('tap-wrap-event-idx-off', words='features=-event_idx', without=('event_idx',), traffic=(wrap_indices, 'wake'), full=True),
     Row('tap-wrap-indirect-off', words='features=-indirect_desc', without=('indirect_desc',), traffic=(wrap_indices,), full=True),
     Row('tap-wrap-ring-4', words='ring=4', traffic=(wrap_indices, 'wake'), full=True),
+    Row('dgram-syn-flood', wire='dgram', traffic=(raw_syn_flood,), full=True),
     Row('tap-csum-off', words='features=-csum,-guest_csum', without=('csum', 'guest_csum'),
         traffic=(half_close_and_pauses, resets, parallel, six, ping_sizes), full=True),
     Row('tap-mrg-off', words='features=-mrg_rxbuf', without=('mrg_rxbuf',),
