@@ -286,8 +286,10 @@ def slow(wire):
             time.sleep(0.005)
         json.loads(Answer(prometheus.read_all(sock)).body)
     assert ask(wire.tcp(80), get_request('/metrics') + get_request('/nope')).status == 200
-    with wire.tcp(80) as sock:
+    with wire.netns.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(10)
+        sock.connect((wires.GUEST4, 80))
         sock.sendall(get_request('/metrics'))
         time.sleep(1.5)
         prometheus.parse(Answer(prometheus.read_all(sock)).body.decode('ascii'))
