@@ -23,6 +23,7 @@ enum message_kind {
         1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
     MESSAGE_FRAGMENT, /* the same, of an IPv4 datagram that the receiver is to reassemble */
     MESSAGE_PARCEL,   /* c: a parcel with a whole frame */
+    MESSAGE_COPY,     /* the same, of the receiver's own flows */
     MESSAGE_DATAGRAM, /* c: a parcel with a reassembled IPv4 datagram */
     MESSAGE_ADDRESS,  /* b: address, c: mask, d: gateway */
     MESSAGE_LINK,     /* a: up */
@@ -191,7 +192,7 @@ static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsign
     if (p != NULL) {
         copy_out(frame, header, p->data);
         stats.handed_over++;
-        post_parcel(owner, MESSAGE_PARCEL, p, frame->flags);
+        post_parcel(owner, MESSAGE_COPY, p, frame->flags);
     }
     buffers_release(frame);
 }
@@ -316,7 +317,7 @@ static void take_parcel(const struct message *m)
     if (p == NULL)
         return;
     net_netif_trust(interface, (uint8_t)m->a);
-    stats.taken_over++;
+    stats.taken_over += m->kind != MESSAGE_PARCEL;
     if ((m->kind == MESSAGE_DATAGRAM ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }
@@ -335,6 +336,7 @@ static void take(const struct message *m)
         take_frame(m);
         break;
     case MESSAGE_PARCEL:
+    case MESSAGE_COPY:
     case MESSAGE_DATAGRAM:
         take_parcel(m);
         break;
