@@ -16,7 +16,8 @@ ifneq ($(filter-out $(no_deps),$(or $(MAKECMDGOALS),all)),)
 include $(BUILD)/deps.mk
 endif
 # What comes from outside: packages, lwIP's sources, newlib compiled. Asked again when the pins or the scripts change.
-$(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newlib-files.txt tools/packages.sh
+$(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newlib-files.txt tools/packages.sh \
+    net/patches/lwip-2.2.1.patch
 	CC="$(CC)" tools/deps.sh $@
 
 # ---- the program: a static PIE ----
@@ -52,7 +53,7 @@ $(BUILD)/program/%.o: %.S
 $(BUILD)/program/apps/status_page.o: apps/status.html
 # memset and friends must not be made into calls of themselves.
 $(BUILD)/program/kernel/string.o: machine += -fno-builtin $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
-$(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c
+$(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
@@ -93,7 +94,7 @@ $(BUILD)/ringside.elf: $(BUILD)/program.entry.o $(loader_objects) $(BUILD)/progr
 $(BUILD)/ringside-test.elf: $(BUILD)/program-test.entry.o $(loader_objects) $(BUILD)/program-test.symbols.o boot/boot.ld
 	$(call say,LD,$@)
 	$(Q)$(image) -o $@ $(filter %.o,$^)
-.SECONDARY:
+.SECONDARY: $(foreach p,program program-test,$(addprefix $(BUILD)/$(p),.stripped .symbols.S .symbols.o .entry.o))
 
 # Whoever passes the image on passes these on with it.
 $(BUILD)/NOTICE $(BUILD)/LICENSE: $(BUILD)/%: %

@@ -28,15 +28,18 @@ read -r newlib_sum newlib_file < <(pin newlib) || die "pins.txt has no line for 
 compiler=$($CC --version 2>/dev/null) || die "the compiler '$CC' does not run; valid: gcc, clang, or a path to one"
 key=$({ echo "$newlib_sum"; echo "$CC $compiler"; cat "$here/newlib-files.txt" "$here/build-newlib.sh"; } | sha256sum)
 
-lwip_dir=$cache/src/lwip-${lwip_sum:0:16}
+patch=$here/../net/patches/lwip-2.2.1.patch
+patch_sum=$(sha256sum <"$patch")
+lwip_dir=$cache/src/lwip-${lwip_sum:0:16}-${patch_sum:0:8}
 newlib_dir=$cache/newlib/${key:0:16}
 
-unpack() { # unpack ARCHIVE DIR: whole or not at all
+unpack() { # unpack ARCHIVE DIR [PATCH]: whole or not at all
     local tmp
     mkdir -p "$(dirname "$2")"
     tmp=$(mktemp -d "$(dirname "$2")/.unpack.XXXXXX")
     tar -xf "$1" -C "$tmp" --strip-components=1 --no-same-owner
     chmod 755 "$tmp"
+    [ -z "${3:-}" ] || patch -s -p1 -d "$tmp" <"$3" || die "$3 does not fit $1"
     mv -T "$tmp" "$2"
 }
 
@@ -48,7 +51,7 @@ if [ ! -d "$lwip_dir" ] || [ ! -d "$newlib_dir" ]; then
     if [ ! -d "$lwip_dir" ] || [ ! -d "$newlib_dir" ]; then
         "$here/fetch-sources.sh" "$cache/archives" 8>&-
     fi
-    [ -d "$lwip_dir" ] || unpack "$cache/archives/$lwip_file" "$lwip_dir"
+    [ -d "$lwip_dir" ] || unpack "$cache/archives/$lwip_file" "$lwip_dir" "$patch"
     if [ ! -d "$newlib_dir" ]; then
         say "building newlib with ${compiler%%$'\n'*} (once)"
         "$here/build-newlib.sh" "$cache/archives/$newlib_file" "$newlib_dir" 8>&-
