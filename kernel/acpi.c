@@ -145,15 +145,39 @@ static void read_madt(const struct sdt *t)
     }
 }
 
-/* One value of an AML package element: a byte constant or ZeroOp/OneOp (20.2.3). */
-static const uint8_t *aml_byte(const uint8_t *p, uint8_t *value)
+/* One element of an AML package, an integer constant (20.2.3): its lowest byte. Returns where the next one is; NULL if
+ * it is none, or is cut off. */
+static const uint8_t *aml_integer(const uint8_t *p, const uint8_t *end, uint8_t *value)
 {
-    if (*p == 0x0a) {
-        *value = p[1];
-        return p + 2;
+    static const uint8_t width[] = { [0x0a] = 1, [0x0b] = 2, [0x0c] = 4, [0x0e] = 8 };
+    if (p == end)
+        return NULL;
+    uint8_t op = *p++;
+    if (op == 0x00 || op == 0x01 || op == 0xff) { /* ZeroOp, OneOp, OnesOp */
+        *value = op;
+        return p;
     }
+    unsigned n = op < sizeof width ? width[op] : 0;
+    if (n == 0 || n > end - p)
+        return NULL;
     *value = *p;
-    return p + 1;
+    return p + n;
+}
+
+/* The sleep types in a package, from its length on: the second is 0 if it has only one. */
+static bool read_s5(const uint8_t *p, const uint8_t *end)
+{
+    uint8_t a, b = 0;
+    if (p == end || end - p < 1 + (*p >> 6) + 1)
+        return false;
+    p += 1 + (*p >> 6); /* bits 6 and 7: how many bytes of length follow (20.2.4) */
+    unsigned count = *p++;
+    p = count > 0 ? aml_integer(p, end, &a) : NULL;
+    if (p == NULL || (count > 1 && aml_integer(p, end, &b) == NULL))
+        return false;
+    found.s5a = a;
+    found.s5b = b;
+    return true;
 }
 
 /* Searches the DSDT for Name(_S5_, Package() { a, b, ... }). */
@@ -161,17 +185,10 @@ static void read_dsdt(const struct sdt *t)
 {
     if (t == NULL)
         return;
-    const uint8_t *p = (const uint8_t *)t;
-    for (uint32_t i = sizeof *t; i + 16 <= t->length; i++) {
-        if (memcmp(p + i, "_S5_", 4) != 0 || p[i + 4] != 0x12)
-            continue;
-        const uint8_t *q = p + i + 5;
-        q += 1 + (*q >> 6) + 1; /* package length, number of elements */
-        q = aml_byte(q, &found.s5a);
-        aml_byte(q, &found.s5b);
-        found.has_s5 = true;
-        return;
-    }
+    const uint8_t *end = (const uint8_t *)t + t->length;
+    for (const uint8_t *p = (const uint8_t *)(t + 1); p + 5 <= end && !found.has_s5; p++)
+        if (memcmp(p, "_S5_", 4) == 0 && p[4] == 0x12)
+            found.has_s5 = read_s5(p + 5, end);
 }
 
 /* The fixed hardware's registers (5.2.9). */
