@@ -249,8 +249,10 @@ bool acpi_init(uint64_t given)
     found = (struct acpi){ .lapic = 0xfee00000, .sci_level = true, .sci_low = true };
     const struct rsdp *r = find_rsdp(given);
     const struct sdt *root = NULL;
-    if (r != NULL)
-        root = table_at(r->revision >= 2 && r->xsdt != 0 ? r->xsdt : r->rsdt);
+    if (r != NULL && r->revision >= 2 && r->xsdt != 0)
+        root = table_at(r->xsdt);
+    if (r != NULL && root == NULL)
+        root = table_at(r->rsdt);
     if (root != NULL) {
         each_table(root, "FACP", read_fadt);
         each_table(root, "APIC", read_madt);
