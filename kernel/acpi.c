@@ -106,10 +106,16 @@ static const struct sdt *table_at(uint64_t address)
     return t;
 }
 
-static void add_core(uint32_t apic_id, uint32_t flags)
+/* A core that is named twice (some firmware has it in both forms) is one; `none`, the id that means all cores, is none.
+ */
+static void add_core(uint32_t apic_id, uint32_t none, uint32_t flags)
 {
-    if ((flags & 1) != 0 && found.core_count < ACPI_MAX_CORES)
-        found.core[found.core_count++] = apic_id;
+    if ((flags & 1) == 0 || apic_id == none || found.core_count == ACPI_MAX_CORES)
+        return;
+    for (unsigned i = 0; i < found.core_count; i++)
+        if (found.core[i] == apic_id)
+            return;
+    found.core[found.core_count++] = apic_id;
 }
 
 static void read_override(const uint8_t *e)
@@ -131,9 +137,9 @@ static void read_madt(const struct sdt *t)
     found.lapic = get32((const uint8_t *)t + 36);
     for (; e + 2 <= end && e[1] >= 2 && e + e[1] <= end; e += e[1]) {
         if (e[0] == 0 && e[1] >= 8)
-            add_core(e[3], get32(e + 4));
+            add_core(e[3], 0xff, get32(e + 4));
         else if (e[0] == 9 && e[1] >= 16)
-            add_core(get32(e + 4), get32(e + 8));
+            add_core(get32(e + 4), UINT32_MAX, get32(e + 8));
         else if (e[0] == 5 && e[1] >= 12)
             found.lapic = get64(e + 4);
         else if (e[0] == 2 && e[1] >= 10)
