@@ -118,10 +118,11 @@ static void add_core(uint32_t apic_id, uint32_t none, uint32_t flags)
     found.core[found.core_count++] = apic_id;
 }
 
-static void read_override(const uint8_t *e)
+/* `line` is the SCI's, as the FADT names it: overrides are about lines of the ISA bus (e[2] is 0). */
+static void read_override(const uint8_t *e, uint32_t line)
 {
     uint16_t flags = get16(e + 8);
-    if (e[3] != found.sci_gsi) /* e[3]: the ISA line that the override is about; the SCI is named by one */
+    if (e[2] != 0 || e[3] != line)
         return;
     found.sci_gsi = get32(e + 4);
     found.sci_low = (flags & 3) != 1;
@@ -132,6 +133,7 @@ static void read_override(const uint8_t *e)
 static void read_madt(const struct sdt *t)
 {
     const uint8_t *end = (const uint8_t *)t + t->length, *e = (const uint8_t *)t + 44;
+    uint32_t sci_line = found.sci_gsi;
     if (t->length < 44)
         return;
     found.lapic = get32((const uint8_t *)t + 36);
@@ -143,7 +145,7 @@ static void read_madt(const struct sdt *t)
         else if (e[0] == 5 && e[1] >= 12)
             found.lapic = get64(e + 4);
         else if (e[0] == 2 && e[1] >= 10)
-            read_override(e);
+            read_override(e, sci_line);
         else if (e[0] == 1 && e[1] >= 12 && found.ioapic_count < ACPI_MAX_IOAPICS) {
             found.ioapic[found.ioapic_count].address = get32(e + 4);
             found.ioapic[found.ioapic_count++].first_gsi = get32(e + 8);
