@@ -35,36 +35,41 @@ static void start(const struct fadt *f, uint32_t fadt_length, const void *aml, u
 
 #define S5 '_', 'S', '5', '_'
 
+#define AML(...)                                                                                                       \
+    sizeof((const uint8_t[]){ __VA_ARGS__ }),                                                                          \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
 static const struct {
     const char *what;
     bool has;
     uint8_t a, b;
-    uint8_t n, aml[40];
+    size_t n;
+    uint8_t aml[40];
 } forms[] = {
-    { "bytes", true, 5, 6, 14, { 0x08, S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0 } },
-    { "from the root", true, 5, 6, 15, { 0x08, '\\', S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0 } },
-    { "zero and one", true, 0, 1, 12, { 0x08, S5, 0x12, 6, 4, 0, 1, 0, 0 } },
-    { "one and zero", true, 1, 0, 12, { 0x08, S5, 0x12, 6, 4, 1, 0, 0, 0 } },
-    { "all zero", true, 0, 0, 12, { 0x08, S5, 0x12, 6, 4, 0, 0, 0, 0 } },
-    { "ones", true, 7, 7, 10, { 0x08, S5, 0x12, 4, 2, 0xff, 0xff } },
-    { "words", true, 5, 6, 14, { 0x08, S5, 0x12, 8, 2, 0x0b, 5, 0, 0x0b, 6, 0 } },
-    { "double words", true, 5, 6, 18, { 0x08, S5, 0x12, 12, 2, 0x0c, 5, 0, 0, 0, 0x0c, 6, 0, 0, 0 } },
-    { "quad words",
-      true,
-      5,
-      6,
-      26,
-      { 0x08, S5, 0x12, 20, 2, 0x0e, 5, 0, 0, 0, 0, 0, 0, 0, 0x0e, 6, 0, 0, 0, 0, 0, 0, 0 } },
-    { "length of two bytes", true, 5, 6, 13, { 0x08, S5, 0x12, 0x47, 0, 2, 0x0a, 5, 0x0a, 6 } },
-    { "length of three bytes", true, 5, 6, 14, { 0x08, S5, 0x12, 0x88, 0, 0, 2, 0x0a, 5, 0x0a, 6 } },
-    { "length of four bytes", true, 5, 6, 15, { 0x08, S5, 0x12, 0xc9, 0, 0, 0, 2, 0x0a, 5, 0x0a, 6 } },
-    { "one element", true, 5, 0, 10, { 0x08, S5, 0x12, 4, 1, 0x0a, 5, 0x0a, 6 } },
-    { "no element", false, 0, 0, 8, { 0x08, S5, 0x12, 2, 0, 0x0a, 5 } },
-    { "a method", false, 0, 0, 12, { 0x14, 9, S5, 0, 0xa4, 0x12, 4, 2, 1, 1 } },
-    { "a name that is a number", false, 0, 0, 8, { 0x08, S5, 0x0a, 5, 0 } },
-    { "another state", false, 0, 0, 12, { 0x08, '_', 'S', '4', '_', 0x12, 6, 4, 1, 1, 0, 0 } },
-    { "an element that is a name", false, 0, 0, 14, { 0x08, S5, 0x12, 8, 2, 'A', 'B', 'C', 'D', 1 } },
-    { "the second of two", true, 5, 6, 24, { 0x0d, S5, 0, 0x08, S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0 } },
+    { "bytes", true, 5, 6, AML(0x08, S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0) },
+    { "from the root", true, 5, 6, AML(0x08, '\\', S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0) },
+    { "zero and one", true, 0, 1, AML(0x08, S5, 0x12, 6, 4, 0, 1, 0, 0) },
+    { "one and zero", true, 1, 0, AML(0x08, S5, 0x12, 6, 4, 1, 0, 0, 0) },
+    { "all zero", true, 0, 0, AML(0x08, S5, 0x12, 6, 4, 0, 0, 0, 0) },
+    { "ones", true, 7, 7, AML(0x08, S5, 0x12, 4, 2, 0xff, 0xff) },
+    { "words", true, 5, 6, AML(0x08, S5, 0x12, 8, 2, 0x0b, 5, 0, 0x0b, 6, 0) },
+    { "double words", true, 5, 6, AML(0x08, S5, 0x12, 12, 2, 0x0c, 5, 0, 0, 0, 0x0c, 6, 0, 0, 0) },
+    { "quad words", true, 5, 6,
+      AML(0x08, S5, 0x12, 20, 2, 0x0e, 5, 0, 0, 0, 0, 0, 0, 0, 0x0e, 6, 0, 0, 0, 0, 0, 0, 0) },
+    { "length of two bytes", true, 5, 6, AML(0x08, S5, 0x12, 0x47, 0, 2, 0x0a, 5, 0x0a, 6) },
+    { "length of three bytes", true, 5, 6, AML(0x08, S5, 0x12, 0x88, 0, 0, 2, 0x0a, 5, 0x0a, 6) },
+    { "length of four bytes", true, 5, 6, AML(0x08, S5, 0x12, 0xc9, 0, 0, 0, 2, 0x0a, 5, 0x0a, 6) },
+    { "one element", true, 5, 0, AML(0x08, S5, 0x12, 4, 1, 0x0a, 5, 0x0a, 6) },
+    { "no element", false, 0, 0, AML(0x08, S5, 0x12, 2, 0, 0x0a, 5) },
+    { "a method", false, 0, 0, AML(0x14, 9, S5, 0, 0xa4, 0x12, 4, 2, 1, 1) },
+    { "a method that reads like it", false, 0, 0, AML(0x14, 9, S5, 0, 4, 2, 1, 1) },
+    { "the first of two", true, 5, 6, AML(0x08, S5, 0x12, 6, 2, 0x0a, 5, 0x0a, 6, 0x08, S5, 0x12, 4, 2, 1, 1) },
+    { "a name that is a number", false, 0, 0, AML(0x08, S5, 0x0a, 5, 0) },
+    { "another state", false, 0, 0, AML(0x08, '_', 'S', '4', '_', 0x12, 6, 4, 1, 1, 0, 0) },
+    { "an element that is a name", false, 0, 0, AML(0x08, S5, 0x12, 8, 2, 'A', 'B', 'C', 'D', 1) },
+    { "the second of two", true, 5, 6, AML(0x0d, S5, 0, 0x08, S5, 0x12, 8, 4, 0x0a, 5, 0x0a, 6, 0, 0) },
     { "nothing", false, 0, 0, 0, { 0 } },
 };
 
@@ -132,8 +137,10 @@ static void test_power_off(void **state)
     f.control_a = 0; /* no fixed hardware */
     start(&f, 244, aml_5_6, sizeof(aml_5_6));
     acpi_power_off();
+    assert_int_equal(machine.writes, 0);
     start(&usual, 244, NULL, 0); /* no _S5_ */
     acpi_power_off();
+    assert_int_equal(machine.writes, 0);
     start(&usual, 115, aml_5_6, sizeof(aml_5_6)); /* too short a table */
     acpi_power_off();
     assert_int_equal(machine.writes, 0);
@@ -147,7 +154,7 @@ static void test_power_off_type(void **state)
     (void)state;
     memcpy(aml, aml_5_6, sizeof(aml));
     aml[9] = 0xfd;
-    aml[11] = 0x0e;
+    aml[11] = 0x16;
     start(&usual, 244, aml, sizeof(aml));
     acpi_power_off();
     assert_int_equal(machine.write[0].value, 5 << 10 | 0x2000);

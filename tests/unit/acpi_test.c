@@ -170,12 +170,13 @@ static void test_search(void **state)
         if (places[i] > 100) /* before it: one with a bad checksum, and one where none can be */
             memcpy(bios_area + 32, "RSD PTR ", 8);
         if (places[i] > 100)
-            memcpy(bios_area + 64 + 8, acpi_rsdp(2, xsdt, xsdt), 36);
+            memcpy(bios_area + 64 + 8, acpi_rsdp(0, NULL, NULL), 36);
         memcpy(bios_area + places[i], rsdp, sizeof(bios_area) - places[i] < 36 ? 20 : 36);
         assert_true(acpi_start(0));
         check_set();
     }
     memset(bios_area, 0, sizeof(bios_area));
+    memcpy(bios_area + sizeof(bios_area) - 16, "RSD PTR ", 8); /* cut off by the area's end */
     memcpy(ebda_area + 0x3e0 - 16, rsdp, 36);
     assert_true(acpi_start(0));
     check_set();
@@ -270,6 +271,7 @@ static void test_every_length(void **state)
             assert_true(acpi_start(acpi_address(rsdp)));
             assert_true(found->core_count >= 1 && found->core_count <= 3);
             assert_int_equal(fake_console_count(LOG_WARN), 0);
+            assert_int_equal(found->ecam != 0, which < 3 || which == 4 || cut == 0);
             if (cut == 0)
                 check_set();
         }
@@ -310,6 +312,8 @@ static void test_madt_broken_entries(void **state)
     CORES(1);
     MADT(CORE(1), 0, 1, CORE(2));
     CORES(1);
+    MADT(CORE(1), 77, 1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0, 0);
+    assert_int_equal(found->ioapic_count, 0);
     MADT(CORE(1), 77, 2, CORE(2)); /* unknown, and of the least length */
     CORES(1, 2);
     MADT(CORE(1), CORE(2), 0, 9, 0, 3, 1, 0, 0, 0); /* reaches beyond the end */
