@@ -106,16 +106,23 @@ static const struct sdt *table_at(uint64_t address)
     return t;
 }
 
-static void add_core(uint32_t apic_id, uint32_t flags)
+/* A core that is named twice (some firmware has it in both forms) is one; `none`, the id that means all cores, is none.
+ */
+static void add_core(uint32_t apic_id, uint32_t none, uint32_t flags)
 {
-    if ((flags & 1) != 0 && found.core_count < ACPI_MAX_CORES)
-        found.core[found.core_count++] = apic_id;
+    if ((flags & 1) == 0 || apic_id == none || found.core_count == ACPI_MAX_CORES)
+        return;
+    for (unsigned i = 0; i < found.core_count; i++)
+        if (found.core[i] == apic_id)
+            return;
+    found.core[found.core_count++] = apic_id;
 }
 
-static void read_override(const uint8_t *e)
+/* `line` is the SCI's, as the FADT names it: overrides are about lines of the ISA bus (e[2] is 0). */
+static void read_override(const uint8_t *e, uint32_t line)
 {
     uint16_t flags = get16(e + 8);
-    if (e[3] != found.sci_gsi) /* e[3]: the ISA line that the override is about; the SCI is named by one */
+    if (e[2] != 0 || e[3] != line)
         return;
     found.sci_gsi = get32(e + 4);
     found.sci_low = (flags & 3) != 1;
@@ -126,18 +133,19 @@ static void read_override(const uint8_t *e)
 static void read_madt(const struct sdt *t)
 {
     const uint8_t *end = (const uint8_t *)t + t->length, *e = (const uint8_t *)t + 44;
+    uint32_t sci_line = found.sci_gsi;
     if (t->length < 44)
         return;
     found.lapic = get32((const uint8_t *)t + 36);
     for (; e + 2 <= end && e[1] >= 2 && e + e[1] <= end; e += e[1]) {
         if (e[0] == 0 && e[1] >= 8)
-            add_core(e[3], get32(e + 4));
+            add_core(e[3], 0xff, get32(e + 4));
         else if (e[0] == 9 && e[1] >= 16)
-            add_core(get32(e + 4), get32(e + 8));
+            add_core(get32(e + 4), UINT32_MAX, get32(e + 8));
         else if (e[0] == 5 && e[1] >= 12)
             found.lapic = get64(e + 4);
         else if (e[0] == 2 && e[1] >= 10)
-            read_override(e);
+            read_override(e, sci_line);
         else if (e[0] == 1 && e[1] >= 12 && found.ioapic_count < ACPI_MAX_IOAPICS) {
             found.ioapic[found.ioapic_count].address = get32(e + 4);
             found.ioapic[found.ioapic_count++].first_gsi = get32(e + 8);
@@ -145,15 +153,39 @@ static void read_madt(const struct sdt *t)
     }
 }
 
-/* One value of an AML package element: a byte constant or ZeroOp/OneOp (20.2.3). */
-static const uint8_t *aml_byte(const uint8_t *p, uint8_t *value)
+/* One element of an AML package, an integer constant (20.2.3): its lowest byte. Returns where the next one is; NULL if
+ * it is none, or is cut off. */
+static const uint8_t *aml_integer(const uint8_t *p, const uint8_t *end, uint8_t *value)
 {
-    if (*p == 0x0a) {
-        *value = p[1];
-        return p + 2;
+    static const uint8_t width[] = { [0x0a] = 1, [0x0b] = 2, [0x0c] = 4, [0x0e] = 8 };
+    if (p == end)
+        return NULL;
+    uint8_t op = *p++;
+    if (op == 0x00 || op == 0x01 || op == 0xff) { /* ZeroOp, OneOp, OnesOp */
+        *value = op;
+        return p;
     }
+    unsigned n = op < sizeof width ? width[op] : 0;
+    if (n == 0 || n > end - p)
+        return NULL;
     *value = *p;
-    return p + 1;
+    return p + n;
+}
+
+/* The sleep types in a package, from its length on: the second is 0 if it has only one. */
+static bool read_s5(const uint8_t *p, const uint8_t *end)
+{
+    uint8_t a, b = 0;
+    if (p == end || end - p < 1 + (*p >> 6) + 1)
+        return false;
+    p += 1 + (*p >> 6); /* bits 6 and 7: how many bytes of length follow (20.2.4) */
+    unsigned count = *p++;
+    p = count > 0 ? aml_integer(p, end, &a) : NULL;
+    if (p == NULL || (count > 1 && aml_integer(p, end, &b) == NULL))
+        return false;
+    found.s5a = a;
+    found.s5b = b;
+    return true;
 }
 
 /* Searches the DSDT for Name(_S5_, Package() { a, b, ... }). */
@@ -161,17 +193,10 @@ static void read_dsdt(const struct sdt *t)
 {
     if (t == NULL)
         return;
-    const uint8_t *p = (const uint8_t *)t;
-    for (uint32_t i = sizeof *t; i + 16 <= t->length; i++) {
-        if (memcmp(p + i, "_S5_", 4) != 0 || p[i + 4] != 0x12)
-            continue;
-        const uint8_t *q = p + i + 5;
-        q += 1 + (*q >> 6) + 1; /* package length, number of elements */
-        q = aml_byte(q, &found.s5a);
-        aml_byte(q, &found.s5b);
-        found.has_s5 = true;
-        return;
-    }
+    const uint8_t *end = (const uint8_t *)t + t->length;
+    for (const uint8_t *p = (const uint8_t *)(t + 1); p + 5 <= end && !found.has_s5; p++)
+        if (memcmp(p, "_S5_", 4) == 0 && p[4] == 0x12)
+            found.has_s5 = read_s5(p + 5, end);
 }
 
 /* The fixed hardware's registers (5.2.9). */
@@ -232,8 +257,10 @@ bool acpi_init(uint64_t given)
     found = (struct acpi){ .lapic = 0xfee00000, .sci_level = true, .sci_low = true };
     const struct rsdp *r = find_rsdp(given);
     const struct sdt *root = NULL;
-    if (r != NULL)
-        root = table_at(r->revision >= 2 && r->xsdt != 0 ? r->xsdt : r->rsdt);
+    if (r != NULL && r->revision >= 2 && r->xsdt != 0)
+        root = table_at(r->xsdt);
+    if (r != NULL && root == NULL)
+        root = table_at(r->rsdt);
     if (root != NULL) {
         each_table(root, "FACP", read_fadt);
         each_table(root, "APIC", read_madt);

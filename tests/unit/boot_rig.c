@@ -200,12 +200,27 @@ void check_form(void)
     }
 }
 
+/* The highest whole page below 640 KiB of any usable entry, 0 if there is none but page 0. */
+static uint64_t expected_low_page(void)
+{
+    uint64_t best = 0;
+
+    for (unsigned i = 0; i < map_count; i++) {
+        for (uint64_t page = PAGE; page < 0xa0000 && map[i].addr < 0xa0000; page += PAGE) {
+            if (map[i].type == 1 && map[i].addr <= page && map[i].addr + map[i].size >= page + PAGE && page > best)
+                best = page;
+        }
+    }
+    return best;
+}
+
 void check_map(void)
 {
     struct range want[ENTRIES];
     unsigned n = expected_map(want);
 
     check_form();
+    assert_int_equal(shared.low_page, expected_low_page());
     assert_int_equal(shared.ram_count, n < SHARED_MAX_RAM ? n : SHARED_MAX_RAM);
     for (uint32_t i = 0; i < shared.ram_count; i++)
         check(shared.ram[i].start == want[i].start && shared.ram[i].end == want[i].end,

@@ -60,6 +60,7 @@ unsigned expected_map(struct range *want);
 /* The result is sorted, disjoint, in whole pages above 1 MiB. */
 void check_form(void);
 
-/* And exactly what is expected; of too many ranges those at the lowest addresses. */
+/* And exactly what is expected; of too many ranges those at the lowest addresses. The page where further cores start is
+ * the highest one below 640 KiB. */
 void check_map(void);
 #endif

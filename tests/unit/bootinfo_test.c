@@ -141,7 +141,7 @@ static void test_multiboot1_broken_sizes(void **state)
         put32(at + 2 * 24, sizes[i]);
         boot_info(&shared, MULTIBOOT1, info);
         check_form();
-        assert_true(shared.ram_count >= 2 && shared.ram_count <= 3); /* those before are good */
+        assert_int_equal(shared.ram_count, sizes[i] < 20 ? 2 : 3); /* those before are good, and it if it is one */
     }
 }
 
@@ -219,6 +219,19 @@ static void test_multiboot2_without_map(void **state)
         assert_non_null(boot_info(&shared, MULTIBOOT2, mb2_end(n < 4 ? 4 : n)));
 }
 
+/* What stands behind the tag that ends them all is none. */
+static void test_multiboot2_end(void **state)
+{
+    (void)state;
+    add(LOW, LOW, 1);
+    mb2_begin();
+    mb2_map(24);
+    mb2_tag(0, NULL, 0);
+    mb2_tag(1, "ip=dhcp", 8);
+    assert_null(boot_info(&shared, MULTIBOOT2, mb2_end(0)));
+    assert_string_equal(shared.cmdline, "");
+}
+
 /* A boot line that does not end within its tag. */
 static void test_multiboot2_open_line(void **state)
 {
@@ -280,11 +293,11 @@ static void test_multiboot2_broken_tags(void **state)
             check_map();
         }
     }
-    for (uint32_t n = 0; n < 16; n++) { /* a map with no room for its own head, or for an entry */
+    for (uint32_t n = 0; n < 32; n++) { /* a map with no room for its own head, or for an entry, at the very end */
         boot_set_up(state);
         mb2_begin();
-        mb2_tag(6, "\30\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
-        assert_non_null(boot_info(&shared, MULTIBOOT2, mb2_end(0)));
+        mb2_tag(6, "\30\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
+        assert_non_null(boot_info(&shared, MULTIBOOT2, mb2_end(16 + n)));
     }
 }
 
@@ -369,6 +382,7 @@ int main(void)
         TEST(test_multiboot2),
         TEST(test_multiboot2_rsdp),
         TEST(test_multiboot2_without_map),
+        TEST(test_multiboot2_end),
         TEST(test_multiboot2_open_line),
         TEST(test_multiboot2_entry_sizes),
         TEST(test_multiboot2_broken_tags),

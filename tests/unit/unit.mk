@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -63,6 +63,11 @@ bootinfo_test_kind := asan
 bootinfo_test_sources := tests/unit/bootinfo_test.c tests/unit/boot_rig.c boot/info.c
 bootmap_test_kind := asan
 bootmap_test_sources := tests/unit/bootmap_test.c tests/unit/boot_rig.c boot/info.c
+acpi_rig_sources := tests/unit/acpi_rig.c tests/unit/fake_console.c # the rig includes acpi.c
+acpi_test_kind := asan
+acpi_test_sources := tests/unit/acpi_test.c $(acpi_rig_sources)
+acpi_power_test_kind := asan
+acpi_power_test_sources := tests/unit/acpi_power_test.c $(acpi_rig_sources)
 
 unit_programs += mailbox_test mailbox_threads_tsan mailbox_threads_fast rss_test rss_frames_test control_test
 mailbox_test_kind := asan
