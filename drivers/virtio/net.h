@@ -61,6 +61,7 @@ struct virtnet_rx_stats {
     uint64_t num_buffers; /* dropped: num_buffers is 0, too large, or its buffers are missing */
     uint64_t bad_header;  /* dropped: flags not negotiated, or checksum offsets outside the frame */
     uint64_t interrupts;
+    uint64_t nudges; /* notifications of other pairs' receive queues: see virtnet_meet() */
 };
 
 struct virtnet_tx_stats {

@@ -265,7 +265,7 @@ void virtnet_flush(struct virtnet_pair *pair)
     bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
     if (dry || pair->kick_owed)
         t->ops->notify(t, &pair->rx);
-    for (uint16_t i = 0; dry && i < net->others; i++)
+    for (uint16_t i = 0; dry && i < net->others; i++, pair->rx_stats.nudges++)
         t->ops->notify(t, &net->other[i]->rx);
     pair->kick_owed = false;
     if (virtqueue_publish(&pair->tx))
