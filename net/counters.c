@@ -100,7 +100,7 @@ static const struct metric table[] = {
     { "polled", "", "Time spent looking for work before a halt", SECONDS, LOOP(polled_ns) },
 
     { "handed_over", "", "Frames received here that are another core's", STEER(handed_over) },
-    { "taken_over", "", "Frames received elsewhere that are this core's, or every core's", STEER(taken_over) },
+    { "taken_over", "", "Frames received elsewhere that are this core's", STEER(taken_over) },
     { "spread", "", "Frames passed to all cores", STEER(spread) },
     { "swallowed", "", "Frames not sent because core 0 sends them for all", STEER(swallowed) },
     { "steer_dropped", "mailbox_full", "Frames for other cores that were dropped, by reason", STEER(dropped_mail) },

@@ -11,7 +11,7 @@
 
 struct steer_stats {
     uint64_t handed_over;    /* frames that came in here and belong to another core */
-    uint64_t taken_over;     /* frames that other cores handed to this one, or to all */
+    uint64_t taken_over;     /* frames that other cores handed to this one */
     uint64_t spread;         /* frames passed to all cores */
     uint64_t dropped_mail;   /* frames dropped because the owner's mailbox was full */
     uint64_t dropped_memory; /* frames dropped for lack of memory for a copy */
