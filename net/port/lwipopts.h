@@ -31,9 +31,13 @@
 #define LWIP_NETIF_EXT_STATUS_CALLBACK 1
 #define LWIP_NETIF_HWADDRHINT          1
 
-/* ARP, fragments. A datagram of 65,507 bytes comes in 45 fragments. */
-#define ARP_TABLE_SIZE           64
-#define ARP_QUEUEING             1
+/* Neighbours: as many by IPv6 as by IPv4. With more peers than entries each packet asks for its peer anew. */
+#define ARP_TABLE_SIZE            64
+#define ARP_QUEUEING              1
+#define LWIP_ND6_NUM_NEIGHBORS    64
+#define LWIP_ND6_NUM_DESTINATIONS 64
+
+/* Fragments. A datagram of 65,507 bytes comes in 45. */
 #define IP_REASSEMBLY            1
 #define IP_FRAG                  1
 #define IP_REASS_MAX_PBUFS       1024
