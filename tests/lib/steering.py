@@ -1,7 +1,6 @@
 """Which core a flow belongs to, by the published hash: what the guest's own steering is checked against. Owner = entry of
 the indirection table (128 entries, the cores in turn) at the Toeplitz hash of the flow as its packets to the guest have it."""
 import ipaddress
-import itertools
 
 TABLE = 128
 KEY = bytes.fromhex('6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa')
@@ -30,13 +29,3 @@ def owner(cores, source, destination, sport=None, dport=None):
     """The core, of so many, that owns the flow."""
     return flow_hash(source, destination, sport, dport) % TABLE % cores
 
-
-def sources(cores, each, source, destination, dport=7, first=20000):
-    """{core: `each` source ports whose flows it owns}: ports from `first` on, below those that kernels give out."""
-    found = {core: [] for core in range(cores)}
-    for port in itertools.count(first):
-        ports = found[owner(cores, source, destination, port, dport)]
-        if len(ports) < each:
-            ports.append(port)
-        if all(len(ports) == each for ports in found.values()):
-            return found

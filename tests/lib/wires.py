@@ -4,6 +4,7 @@ tcp() and udp() for connected sockets to the guest, ping() where there is one.
     with TapWire(workdir) as wire, Guest(machine(wire), netns=wire.netns) as guest: ...
 """
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import time
 
 from rslib.netns import Netns
+import steering
 from rawhost import RawHost
 from rawlink import StreamLink
 
@@ -66,6 +68,7 @@ class TapWire:
 
     def __init__(self, queues=1, mtu=None):
         self._queues, self._mtu = queues, mtu
+        self._ports = itertools.count(10000)    # below those that the kernel gives out; none is used twice
         self.netns = None
 
     def __enter__(self):
@@ -98,6 +101,16 @@ class TapWire:
     def tcp(self, port, address=GUEST4, source=0):
         """A TCP socket connected to the guest's port, from port `source` if given."""
         return self._connected(socket.SOCK_STREAM, port, address, source)
+
+    def sources(self, cores, each, host=HOST4, guest=GUEST4, port=7):
+        """{core: `each` fresh source ports for it}: flows to the guest's port from them belong to that core."""
+        found = {core: [] for core in range(cores)}
+        while any(len(ports) < each for ports in found.values()):
+            source = next(self._ports)
+            ports = found[steering.owner(cores, host, guest, source, port)]
+            if len(ports) < each:
+                ports.append(source)
+        return found
 
     def udp(self, port, address=GUEST4, source=0):
         """A UDP socket connected to the guest's port, from port `source` if given."""

@@ -23,6 +23,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Registers our mark; lets SIGTERM unwind like Ctrl-C, so that every guest and namespace is taken down."""
     config.addinivalue_line('markers', 'full: only with --full')
+    config.addinivalue_line('markers', 'seconds(n): may run that long')
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
 
 
@@ -39,11 +40,14 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item):
     """A limit on each test's time, whatever it waits for."""
+    marker = item.get_closest_marker('seconds')
+    seconds = marker.args[0] if marker else TEST_SECONDS
+
     def expired(*_):
-        raise TimeoutError(f'test still running after {TEST_SECONDS} s')
+        raise TimeoutError(f'test still running after {seconds} s')
 
     before = signal.signal(signal.SIGALRM, expired)
-    signal.alarm(TEST_SECONDS)
+    signal.alarm(seconds)
     try:
         yield
     finally:

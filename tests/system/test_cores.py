@@ -1,15 +1,11 @@
 """Cores, queue pairs, vectors, steering: every pair of their values, and the boot words that limit them."""
-import re
-import time
-
 import pytest
 
-import checks
 import many
 import pairwise
 import queues
 import rows
-import steering
+import traffic
 import trafficmix
 import wires
 from rows import Row
@@ -49,10 +45,10 @@ def serves(pairs, connections=16, size=20_000):
                 trafficmix.udp_echo(wire, 50, (4, 64, 1400))
             return
         assert wire.ping(count=20)[1] == 20
-        owned = steering.sources(pairs, max(6, -(-connections // pairs)), wires.HOST4, wires.GUEST4)
+        owned = wire.sources(pairs, max(6, -(-connections // pairs)))
         many.echo(wire, size, sources=sum(owned.values(), []))
-        for ports in owned.values():
-            result = trafficmix.traffic.udp_echo(wire.udp(7, source=ports[0]), 60, (4, 64, 1400), window=1)
+        for core in range(pairs):
+            result = traffic.udp_echo(wire.udp(7, source=owned[core][0]), 60, (4, 64, 1400), window=1)
             assert result.lost == result.repeated == 0, result
             assert result.seconds < 3, f'60 datagrams one after another took {result.seconds:.1f} s: wake-ups are lost'
     return check
@@ -70,11 +66,11 @@ def many_row(name, smp, pairs, device=None, queues_=None, vectors=None, props=No
     with_ = tuple(name for name in ('mq', 'rss', 'hash_report') if props.get('hash' if name == 'hash_report' else name) == 'on')
     machine = {'smp': smp, 'memory': '256M', 'trace': queues.EVENTS,
                'warnings': queues.RSS_WARNINGS if props.get('rss') == 'on' else (), **fields.pop('machine', {})}
-    traffic = (said(pairs, steers, 2 * device + 2 if vectors is None else vectors, device), *fields.pop('traffic', (serves(pairs),)))
+    kinds = (said(pairs, steers, 2 * device + 2 if vectors is None else vectors, device), *fields.pop('traffic', (serves(pairs),)))
     if fields.get('wire', 'tap') == 'tap':
         fields['wire_options'] = {'queues': queues_}
     return Row(name, machine=machine, props=props, with_=with_, without=tuple({'mq', 'rss'} - set(with_)), words=words,
-               traffic=traffic, full=full, **fields)
+               traffic=kinds, full=full, **fields)
 
 
 def run(row, image, pairs, device):
