@@ -21,12 +21,13 @@
 enum message_kind {
     MESSAGE_FRAME =
         1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
-    MESSAGE_FRAGMENT, /* the same, of an IPv4 datagram that the receiver is to reassemble */
-    MESSAGE_PARCEL,   /* c: a parcel with a whole frame */
-    MESSAGE_COPY,     /* the same, of the receiver's own flows */
-    MESSAGE_DATAGRAM, /* c: a parcel with a reassembled IPv4 datagram */
-    MESSAGE_ADDRESS,  /* b: address, c: mask, d: gateway */
-    MESSAGE_LINK,     /* a: up */
+    MESSAGE_FRAGMENT,      /* the same, of an IPv4 datagram that the receiver is to reassemble */
+    MESSAGE_FRAME_COPY,    /* c: a parcel with a whole frame; a: header flags */
+    MESSAGE_FRAGMENT_COPY, /* the same, to be reassembled */
+    MESSAGE_SPREAD,        /* the same as a copy of a frame, which every core gets */
+    MESSAGE_DATAGRAM,      /* c: a parcel with a reassembled IPv4 datagram */
+    MESSAGE_ADDRESS,       /* b: address, c: mask, d: gateway */
+    MESSAGE_LINK,          /* a: up */
 };
 
 /* Bytes for other cores, in this core's heap: each reader copies them and counts itself off; the sender frees it when
@@ -182,17 +183,17 @@ static void spread(const struct virtnet_frame *frame, uint32_t header)
     stats.spread++;
     for (unsigned to = 0; to < cores; to++)
         if (to != core_number())
-            post_parcel(to, MESSAGE_PARCEL, p, frame->flags);
+            post_parcel(to, MESSAGE_SPREAD, p, frame->flags);
 }
 
 /* To its owner as a copy: this core's buffers are running low, and the owner may keep what it gets for long. */
-static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsigned owner)
+static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsigned owner, bool fragment)
 {
     struct parcel *p = new_parcel(bytes_of(frame, header), 1);
     if (p != NULL) {
         copy_out(frame, header, p->data);
         stats.handed_over++;
-        post_parcel(owner, MESSAGE_COPY, p, frame->flags);
+        post_parcel(owner, fragment ? MESSAGE_FRAGMENT_COPY : MESSAGE_FRAME_COPY, p, frame->flags);
     }
     buffers_release(frame);
 }
@@ -201,7 +202,7 @@ static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsign
 static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsigned owner, bool fragment)
 {
     if (buffers_low(frame)) {
-        send_copy(frame, header, owner);
+        send_copy(frame, header, owner, fragment);
         return;
     }
     buffers_link(frame);
@@ -219,10 +220,9 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
     buffers_release(frame);
 }
 
-/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. */
-static void reassemble(const struct virtnet_frame *frame, uint32_t header)
+/* A frame with an IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. */
+static void reassemble(struct pbuf *p)
 {
-    struct pbuf *p = buffers_wrap(frame, header);
     if (pbuf_remove_header(p, ETH_HLEN) != 0) {
         pbuf_free(p);
         return;
@@ -244,6 +244,7 @@ static void reassemble(const struct virtnet_frame *frame, uint32_t header)
     struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
     unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
     if (owner == core_number()) {
+        net_netif_trust(interface, 0); /* whatever a device says of a fragment, it has not seen the whole */
         if (ip4_input(p, interface) != ERR_OK)
             pbuf_free(p);
         return;
@@ -293,7 +294,7 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
         return true;
     }
     if (fragment)
-        reassemble(frame, header);
+        reassemble(buffers_wrap(frame, header));
     return fragment;
 }
 
@@ -306,7 +307,7 @@ static void take_frame(const struct message *m)
     frame.flags = (uint8_t)m->a;
     stats.taken_over++;
     if (m->kind == MESSAGE_FRAGMENT)
-        reassemble(&frame, m->b);
+        reassemble(buffers_wrap(&frame, m->b));
     else
         net_netif_input(interface, &frame, m->b);
 }
@@ -316,8 +317,12 @@ static void take_parcel(const struct message *m)
     struct pbuf *p = unpack((struct parcel *)(uintptr_t)m->c);
     if (p == NULL)
         return;
+    stats.taken_over += m->kind != MESSAGE_SPREAD;
+    if (m->kind == MESSAGE_FRAGMENT_COPY) {
+        reassemble(p);
+        return;
+    }
     net_netif_trust(interface, (uint8_t)m->a);
-    stats.taken_over += m->kind != MESSAGE_PARCEL;
     if ((m->kind == MESSAGE_DATAGRAM ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }
@@ -335,8 +340,9 @@ static void take(const struct message *m)
     case MESSAGE_FRAGMENT:
         take_frame(m);
         break;
-    case MESSAGE_PARCEL:
-    case MESSAGE_COPY:
+    case MESSAGE_FRAME_COPY:
+    case MESSAGE_FRAGMENT_COPY:
+    case MESSAGE_SPREAD:
     case MESSAGE_DATAGRAM:
         take_parcel(m);
         break;
