@@ -56,6 +56,22 @@ void console_write(const char *text, size_t n)
     }
 }
 
+/* Lines of several cores are not to be torn. Whoever holds the lock for too long loses it: a panic must be seen. */
+static void take_lock(void)
+{
+    for (unsigned tries = 0; lock != NULL && __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) != 0; tries++) {
+        if (tries > LOCK_TRIES)
+            break;
+        cpu_relax();
+    }
+}
+
+static void release_lock(void)
+{
+    if (lock != NULL)
+        __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+}
+
 /* Prints a formatted line, made harmless: what came from a device or a peer may hold any byte. */
 static void write_line(char *line, int n)
 {
@@ -66,14 +82,7 @@ static void write_line(char *line, int n)
         if ((unsigned char)line[i] < ' ' || (unsigned char)line[i] > '~')
             line[i] = '?';
     line[length] = '\n';
-    for (unsigned tries = 0; lock != NULL && __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) != 0; tries++) {
-        if (tries > LOCK_TRIES)
-            break;
-        cpu_relax();
-    }
     console_write(line, length + 1);
-    if (lock != NULL)
-        __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
 static int prefix(char *line, const char *area)
@@ -88,12 +97,14 @@ void log_line(enum log_level level, const char *area, const char *format, ...)
     char line[LINE_MAX + 1];
     if (!console_shows(level))
         return;
+    take_lock(); /* before the time is taken: it goes forward from line to line */
     int n = prefix(line, area);
     va_list args;
     va_start(args, format);
     n += vsnprintf(line + n, (size_t)(LINE_MAX - n), format, args);
     va_end(args);
     write_line(line, n);
+    release_lock();
 }
 
 void console_plain(const char *format, ...)
@@ -103,5 +114,7 @@ void console_plain(const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(line, LINE_MAX, format, args);
     va_end(args);
+    take_lock();
     write_line(line, n);
+    release_lock();
 }

@@ -12,10 +12,10 @@
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 
-#define INIT_NS   200000ull     /* between INIT and the first start-up */
-#define AGAIN_NS  10000000ull   /* after which a second start-up is sent */
-#define ANSWER_NS 1000000000ull /* after which a core counts as dead */
-#define READY_NS  2000000000ull
+#define INIT_NS   200000ull      /* between INIT and the first start-up */
+#define AGAIN_NS  10000000ull    /* after which a second start-up is sent */
+#define ANSWER_NS 1000000000ull  /* after which a core counts as dead */
+#define READY_NS  10000000000ull /* after which one that started counts as failed: 64 may share two real ones */
 
 /* What the page in which cores start holds (kernel/ap.S). */
 extern const char ap_start_begin[], ap_start_end[], ap_start_cr3[], ap_start_ticket[], ap_start_fix32[],

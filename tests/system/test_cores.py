@@ -1,14 +1,18 @@
 """Cores, queue pairs, vectors, steering: every pair of their values, and the boot words that limit them."""
+import os
+
 import pytest
 
 import many
 import pairwise
 import queues
 import rows
+import test_metrics
 import traffic
 import trafficmix
 import wires
 from rows import Row
+from rslib.qemu import EXIT_WELL, Guest, Machine
 
 PARAMETERS = {
     'wire': ('tap', 'user'),
@@ -126,3 +130,56 @@ def test_cover_is_complete():
 def test_cover(row, pairs, device, image):
     """Boots, says what it uses, serves on every core, ends well."""
     run(row, image, pairs, device)
+
+
+@pytest.fixture(name='test_image', scope='module')
+def fixture_test_image(image):
+    """The image with the checking applications in it."""
+    path = image.replace('ringside.elf', 'ringside-test.elf')
+    if not os.path.exists(path):
+        pytest.fail(f'{path} is not there: build it with make guest-tests')
+    return path
+
+
+def app_machine(image, app, cores, **fields):
+    """A machine of so many cores and queues (at least 64 MiB) that runs one application."""
+    props = {'mq': 'on'} if cores > 1 else {}
+    return Machine(image, smp=cores, props=props, **{'memory': '256M', 'append': f'ip=198.18.0.2/24 apps={app}', **fields})
+
+
+SAYS = {'worlds': r'\] guest: worlds are private: {} cores',
+        'mappings': r'\] guest: mappings are right: \d+, of them \d+ executable; {} cores'}
+
+
+@rows.table([Row(f'{cores}', machine={'smp': cores}, full=cores > 8) for cores in (1, 2, 4, 8, 64)])
+@pytest.mark.parametrize('app', SAYS)
+def test_private_worlds(test_image, row, app):
+    """Every core has its own copy of every variable, its text is the same and cannot be written, guard pages are there."""
+    cores = row.machine['smp']
+    with wires.make('tap', queues=cores) as wire:
+        with Guest(app_machine(test_image, app, cores, netdev=wire.netdev()), netns=wire.netns) as guest:
+            guest.expect_exit(EXIT_WELL, rows.LONG)
+        guest.wait_for(SAYS[app].format(cores), 0)
+
+
+def parked(memory, fewest, most):
+    """A row: 64 cores in little memory; the cores that fit serve, the others are named."""
+    def check(wire, guest):
+        ready = guest.wait_ready(0)
+        cores = int(ready['cores'])
+        assert ready['queues'] == ready['cores'] and fewest <= cores <= most, ready
+        if cores < 64:
+            guest.wait_for(rf'\] smp: memory for {cores} cores of 64: the processors from APIC id {cores} on stay parked', 0)
+        many.echo(wire, 10_000, sources=sum(wire.sources(cores, 2).values(), []))
+        sample = test_metrics.scrape(wire)
+        assert sample.get_one('ringside_queue_pairs') == cores
+        silent = [core for core in range(cores) if sample.get_one('ringside_tx_packets_total', core=core, queue=core) < 10]
+        assert not silent, f'cores {silent} have sent nothing'
+    return Row(f'64-in-{memory}', machine={'smp': 64, 'memory': memory}, props={'mq': 'on'}, with_=('mq',), wire_options={'queues': 64},
+               traffic=(check,), full=True)
+
+
+@rows.table([parked('64M', 8, 40), parked('256M', 64, 64)])
+def test_64_cores(row, image):
+    """64 cores, with memory for all and for some of them."""
+    rows.run(row, image)
