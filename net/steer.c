@@ -220,9 +220,15 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
     buffers_release(frame);
 }
 
-/* A frame with an IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. */
+/* A frame with an IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. It
+ * is a copy (NULL: there was no memory for it): fragments wait up to 15 s for their fellows, and must not keep receive
+ * buffers so long. */
 static void reassemble(struct pbuf *p)
 {
+    if (p == NULL) {
+        stats.dropped_memory++;
+        return;
+    }
     if (pbuf_remove_header(p, ETH_HLEN) != 0) {
         pbuf_free(p);
         return;
@@ -294,7 +300,7 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
         return true;
     }
     if (fragment)
-        reassemble(buffers_wrap(frame, header));
+        reassemble(buffers_copy(frame, header));
     return fragment;
 }
 
@@ -307,7 +313,7 @@ static void take_frame(const struct message *m)
     frame.flags = (uint8_t)m->a;
     stats.taken_over++;
     if (m->kind == MESSAGE_FRAGMENT)
-        reassemble(buffers_wrap(&frame, m->b));
+        reassemble(buffers_copy(&frame, m->b));
     else
         net_netif_input(interface, &frame, m->b);
 }
