@@ -2,7 +2,7 @@
 # shellcheck disable=SC2046,SC2086,SC2154  # variables and functions come from the row and from tools/kvmlab/lib.sh
 # Job of test_kvm.py: boots ringside.elf under KVM, drives its echo servers, tells what KVM and vhost did meanwhile.
 # Variables: MACHINE SMP VHOST QUEUES APPEND (boot line) EXTRA (QEMU arguments)
-# NIC (the card's properties) TCP_BYTES UDP_DATAGRAMS
+# NIC (the card's properties) TCP_BYTES UDP_DATAGRAMS FLOWS (TCP connections, one after the other)
 us=198.18.9.1 guest=198.18.9.2
 
 show_guest() {
@@ -26,7 +26,13 @@ trace kvm/kvm_userspace_exit reason
 trace kvm/kvm_exit exit_reason
 counters >/tmp/before
 echocheck tcp $guest 7 "$TCP_BYTES"
-fact tcp $?
+tcp=$?
+flow=1
+while [ $flow -lt "$FLOWS" ]; do # more connections, so that every queue has some
+    echocheck tcp $guest 7 20000 || { tcp="flow $flow"; break; }
+    flow=$((flow + 1))
+done
+fact tcp "$tcp"
 echocheck udp $guest 7 "$UDP_DATAGRAMS"
 fact udp $?
 counters >/tmp/after

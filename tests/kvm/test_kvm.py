@@ -16,6 +16,7 @@ GUEST_ENDED_WELL = '1'      # QEMU's exit code when the guest writes 0 to isa-de
 KVM_EXIT_MMIO = 6           # <linux/kvm.h>: the access goes to user space
 KVM_TRACE_MMIO_WRITE = 2    # arch/x86/kvm: the type of a kvm_mmio tracepoint
 ENOUGH = 10                 # kicks and interrupts that the traffic of a row causes at the very least
+FLOWS_PER_QUEUE = 10        # TCP connections, so that each queue owns some
 SECONDS = 150               # for a row; it takes about 8 on an idle machine
 
 
@@ -36,6 +37,8 @@ class Row:
 ROWS = [
     Row('vhost', vhost=True),
     Row('qemu-device', vhost=False),
+    Row('vhost-2-queues', vhost=True, processors=2, queues=2),
+    Row('vhost-4-queues', vhost=True, processors=4, queues=4, full=True),
     Row('vhost-pc-smp2', vhost=True, machine='pc', processors=2, full=True),
 ]
 
@@ -72,7 +75,8 @@ def test_kvm(row, lab, image):
     """Boots the row and checks what it is about."""
     variables = {'MACHINE': row.machine, 'SMP': row.processors, 'VHOST': 'on' if row.vhost else 'off',
                  'QUEUES': row.queues, 'APPEND': row.append, 'EXTRA': row.extra,
-                 'NIC': row.nic, 'TCP_BYTES': 400_000, 'UDP_DATAGRAMS': 300}
+                 'NIC': row.nic, 'TCP_BYTES': 400_000, 'UDP_DATAGRAMS': 300,
+                 'FLOWS': FLOWS_PER_QUEUE * row.queues if row.queues > 1 else 1}
     result = kvmlab.run(DRIVE, [image], variables, timeout=SECONDS, smp=row.processors, lab=lab)
     print(result.output)
     assert result.status == 0, f'the job ended with {result.status}: {result.meaning}'
@@ -82,6 +86,7 @@ def test_kvm(row, lab, image):
     check_traffic(told)
     check_backend(told, row)
     check_kicks(told)
+    check_queues(told, row)
 
 
 def check_guest(told, row):
@@ -121,3 +126,17 @@ def check_kicks(told):
     outside = told.count('kvm_userspace_exit', lambda k: int(k['reason']) == KVM_EXIT_MMIO)
     assert kicks >= ENOUGH, f'{kicks} kicks'
     assert outside == 0, f'{outside} memory-mapped accesses left the kernel'
+
+
+def check_queues(told, row):
+    """Every transmit queue was kicked, each at its own place; every pair has its vhost thread, and each raised interrupts."""
+    if row.queues == 1:
+        return
+    first = int(told.facts['notify'].split()[0], 16)
+    for pair in range(row.queues):
+        at = first + 4 * (2 * pair + 1)
+        kicks = told.count('kvm_mmio', lambda k, at=at: int(k['type']) == KVM_TRACE_MMIO_WRITE and int(k['gpa'], 16) == at)
+        assert kicks > 0, f'no kick of transmit queue {2 * pair + 1}'
+    threads = len(re.findall(r'vhost-\d+', told.facts['threads']))
+    assert threads >= row.queues, f'{row.queues} pairs, threads: {told.facts["threads"]}'
+    assert re.search(rf'queue pairs: {row.queues} in use', told.console), 'not all pairs are in use'
