@@ -120,18 +120,17 @@ static void drop(const struct virtnet_frame *frame)
 static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
     bool fits = count <= VIRTNET_FRAME_PIECES;
-    for (; frame->count < count; frame->count++) {
+    for (uint16_t taken = 1; taken < count; taken++) {
         uint32_t length;
         struct rx_buffer *b = virtqueue_pop(&pair->rx, &length);
         if (b == NULL)
             return false;
         if (!fits) { /* too many to keep: they go back at once */
             virtnet_release(b);
-            count--;
             continue;
         }
         frame->buffer[frame->count] = b;
-        frame->length[frame->count] = length;
+        frame->length[frame->count++] = length;
     }
     return fits;
 }
