@@ -116,10 +116,11 @@ static void drop(const struct virtnet_frame *frame)
 }
 
 /* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now
- * or never. */
+ * or never. A frame with a hole is none: a buffer without bytes, a bad used entry among them. */
 static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
-    bool fits = count <= VIRTNET_FRAME_PIECES;
+    uint64_t bad_used = pair->rx.stats.bad_used;
+    bool fits = count <= VIRTNET_FRAME_PIECES, whole = true;
     for (uint16_t taken = 1; taken < count; taken++) {
         uint32_t length;
         struct rx_buffer *b = virtqueue_pop(&pair->rx, &length);
@@ -131,8 +132,9 @@ static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint1
         }
         frame->buffer[frame->count] = b;
         frame->length[frame->count++] = length;
+        whole = whole && length > 0;
     }
-    return fits;
+    return fits && whole && pair->rx.stats.bad_used == bad_used;
 }
 
 static uint32_t frame_bytes(const struct virtnet_frame *frame, uint32_t header)
