@@ -11,6 +11,7 @@
 #define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
 #define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
 #define VLAN_TAG     4u
+#define CSUM_FLAGS   (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN  (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
@@ -169,7 +170,6 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
     const struct virtnet *net = pair->net;
     struct rx_buffer *first;
     while ((first = virtqueue_pop(&pair->rx, &frame->length[0])) != NULL) {
-        const struct virtio_net_hdr_v1 *h = (const struct virtio_net_hdr_v1 *)first->data;
         frame->buffer[0] = first;
         frame->count = 1;
         if (frame->length[0] < (uint32_t)pair->header + ETH_HLEN) {
@@ -177,19 +177,21 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        uint16_t count = virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) ? h->num_buffers : 1;
+        struct virtio_net_hdr_v1 h; /* a copy: what has been checked stays as it is */
+        memcpy(&h, first->data, sizeof h);
+        uint16_t count = virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) ? h.num_buffers : 1;
         if (count == 0 || (count > 1 && !gather(pair, frame, count))) {
             pair->rx_stats.num_buffers++;
             drop(frame);
             continue;
         }
         uint32_t bytes = frame_bytes(frame, pair->header);
-        if (!header_ok(net, h, bytes)) {
+        if (!header_ok(net, &h, bytes)) {
             pair->rx_stats.bad_header++;
             drop(frame);
             continue;
         }
-        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h->flags : 0;
+        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h.flags & CSUM_FLAGS : 0;
         frame->hash_report = 0;
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);
