@@ -82,7 +82,11 @@ static void test_buffers(void **state)
     (void)state;
     for (unsigned i = 0; i < COUNT_OF(rows); i++) {
         net_rig_open(&(struct net_config){
-            .rx_size = 16, .tx_size = 16, .features = rows[i].features, .mtu = rows[i].mtu, .number = (uint16_t)i });
+            .rx_size = 16, .tx_size = 32, .features = rows[i].features, .mtu = rows[i].mtu, .number = (uint16_t)i });
+        if (rows[i].features & MRG)
+            assert_int_equal(net_rig.pair->pool.data_size + sizeof(struct rx_buffer), 2048);
+        assert_int_equal(net_rig.pair->rx.size, 16);
+        assert_int_equal(net_rig.pair->tx.size, 32);
         assert_true(net_rig.pair->pool.data_size >= rows[i].least);
         assert_int_equal(net_rig.pair->header, rows[i].features & HASH ? 20 : 12);
         assert_int_equal(net_rig.pair->rx.index, 2 * i);
@@ -118,6 +122,10 @@ static void test_no_memory(void **state)
     assert_true(net_rig_try_open(&config, &error));
     assert_int_equal(net_rig.pair->pool.total, 1);
     net_rig_close();
+    config.no_room = true;
+    assert_false(net_rig_try_open(&config, &error));
+    assert_non_null(strstr(error.text, "buffers"));
+    net_rig_close();
 }
 
 /* ---- good frames ---- */
@@ -130,6 +138,7 @@ static void test_every_size(void **state)
     for (unsigned i = 0; i < COUNT_OF(features); i++) {
         net_rig_open(&(struct net_config){ .rx_size = 64, .tx_size = 2, .features = features[i] });
         uint32_t most = features[i] & MRG ? 65550 : 1518;
+        uint64_t packets = 0, bytes = 0;
         for (uint32_t n = 14; n <= most; n += n < 2100 || n > 65545 ? 1 : 331) {
             struct net_frame f = { .bytes = n, .seed = (uint8_t)n };
             write_and_publish(&f);
@@ -137,7 +146,11 @@ static void test_every_size(void **state)
             assert_false(virtnet_receive(net_rig.pair, &frame));
             virtnet_refill(net_rig.pair);
             net_rig_flush();
+            packets++;
+            bytes += n;
         }
+        assert_int_equal(net_rig.pair->rx_stats.packets, packets);
+        assert_int_equal(net_rig.pair->rx_stats.bytes, bytes);
         assert_int_equal(net_rig.rx.violation[0], 0);
         net_rig_close();
     }

@@ -58,6 +58,8 @@ bool net_rig_try_open(const struct net_config *config, struct virtio_error *erro
     net_rig.net.ring_size[config->number][1] = config->tx_size;
     uint32_t each = net_rig.net.mtu > 1800 && !(config->features & MRG) ? net_rig.net.mtu + 200u : 2048;
     net_rig.untouched = config->buffers ? 2ull * config->buffers * each : 1ull << 30;
+    if (config->no_room)
+        net_rig.untouched = each;
     return virtnet_pair_init(net_rig.pair, config->number, error);
 }
 

@@ -18,6 +18,7 @@ struct net_config {
     uint16_t mtu;     /* 0: 1500 */
     uint32_t buffers; /* at most so many receive buffers; 0: as many as the pair wants */
     uint16_t number;  /* of the pair */
+    bool no_room;     /* not even for one buffer */
 };
 
 /* A frame that the device writes: a header, and `bytes` of frame behind it, whose contents follow from `seed`. */
