@@ -11,6 +11,7 @@
 #define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
 #define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
 #define VLAN_TAG     4u
+#define CSUM_FLAGS   (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN  (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
@@ -116,24 +117,25 @@ static void drop(const struct virtnet_frame *frame)
 }
 
 /* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now
- * or never. */
+ * or never. A frame with a hole is none: a buffer without bytes, a bad used entry among them. */
 static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
-    bool fits = count <= VIRTNET_FRAME_PIECES;
-    for (; frame->count < count; frame->count++) {
+    uint64_t bad_used = pair->rx.stats.bad_used;
+    bool fits = count <= VIRTNET_FRAME_PIECES, whole = true;
+    for (uint16_t taken = 1; taken < count; taken++) {
         uint32_t length;
         struct rx_buffer *b = virtqueue_pop(&pair->rx, &length);
         if (b == NULL)
             return false;
         if (!fits) { /* too many to keep: they go back at once */
             virtnet_release(b);
-            count--;
             continue;
         }
         frame->buffer[frame->count] = b;
-        frame->length[frame->count] = length;
+        frame->length[frame->count++] = length;
+        whole = whole && length > 0;
     }
-    return fits;
+    return fits && whole && pair->rx.stats.bad_used == bad_used;
 }
 
 static uint32_t frame_bytes(const struct virtnet_frame *frame, uint32_t header)
@@ -168,7 +170,6 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
     const struct virtnet *net = pair->net;
     struct rx_buffer *first;
     while ((first = virtqueue_pop(&pair->rx, &frame->length[0])) != NULL) {
-        const struct virtio_net_hdr_v1 *h = (const struct virtio_net_hdr_v1 *)first->data;
         frame->buffer[0] = first;
         frame->count = 1;
         if (frame->length[0] < (uint32_t)pair->header + ETH_HLEN) {
@@ -176,19 +177,21 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        uint16_t count = virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) ? h->num_buffers : 1;
+        struct virtio_net_hdr_v1 h; /* a copy: what has been checked stays as it is */
+        memcpy(&h, first->data, sizeof h);
+        uint16_t count = virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) ? h.num_buffers : 1;
         if (count == 0 || (count > 1 && !gather(pair, frame, count))) {
             pair->rx_stats.num_buffers++;
             drop(frame);
             continue;
         }
         uint32_t bytes = frame_bytes(frame, pair->header);
-        if (!header_ok(net, h, bytes)) {
+        if (!header_ok(net, &h, bytes)) {
             pair->rx_stats.bad_header++;
             drop(frame);
             continue;
         }
-        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h->flags : 0;
+        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h.flags & CSUM_FLAGS : 0;
         frame->hash_report = 0;
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);
