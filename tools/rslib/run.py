@@ -173,7 +173,8 @@ def hints(s, namespace):
             ('tcp', 7, 'echo over TCP', 'echo hello | {p}nc -N {a} {n}'),
             ('udp', 7, 'echo over UDP', 'echo hello | {p}nc -u -w 1 {a} {n}'),
             ('tcp', 9, 'discard', 'head -c 10M /dev/zero | {p}nc -N {a} {n}'),
-            ('tcp', 19, 'chargen', '{p}timeout 1 nc -d {a} {n} | head -n 5')):
+            ('tcp', 19, 'chargen', '{p}timeout 1 nc -d {a} {n} | head -n 5'),
+            ('tcp', 80, 'counters; the same address in a browser: status page', '{p}curl http://{a}:{n}/metrics')):
         if (proto, guest) in ports:
             address, port = ports[proto, guest]
             lines.append((form.format(p=prefix, a=address, n=port), text))
