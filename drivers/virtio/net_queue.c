@@ -258,7 +258,8 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
 
 void virtnet_show(struct virtnet_pair *pair)
 {
-    pair->kick_owed = virtqueue_publish(&pair->rx);
+    if (virtqueue_publish(&pair->rx))
+        pair->kick_owed = true; /* until it has been done */
 }
 
 void virtnet_flush(struct virtnet_pair *pair)
