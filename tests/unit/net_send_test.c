@@ -151,11 +151,13 @@ static void test_full_ring(void **state)
 {
     uint64_t seed = chance_seed(0xf011);
 
-    for (unsigned i = 0; i < 4 * COUNT_OF(sizes); i++) {
-        uint16_t size = sizes[i / 4], count = (uint16_t)(i % 2 ? 0 : 3);
-        bool indirect = i % 4 / 2;
+    static const uint16_t counts[] = { 0, 3, VIRTNET_TX_PIECES };
+
+    for (unsigned i = 0; i < 6 * COUNT_OF(sizes); i++) {
+        uint16_t size = sizes[i / 6], count = counts[i % 3];
+        bool indirect = i % 6 / 3;
         open_sized(size, indirect ? INDIR : 0);
-        unsigned expected = count + 1 > size ? 0 : count == 0 || indirect ? size : size / 4;
+        unsigned expected = count + 1 > size ? 0 : indirect ? size : size / (count + 1);
         for (unsigned lap = 0; lap < 5; lap++) {
             unsigned sent = 0, back = 0;
             while (send((void *)(uintptr_t)(sent + 1), 100, count))
@@ -289,6 +291,8 @@ static void test_others_are_told(void **state)
     virtnet_refill(net_rig.pair);
     net_rig_flush();
     assert_int_equal(net_rig.other_bells, 3);
+    for (unsigned i = 0; i < 3; i++)
+        assert_ptr_equal(net_rig.other_bell[i], &other[i].rx);
     net_rig_flush();
     assert_int_equal(net_rig.other_bells, 3);
     close_rig(state);
@@ -326,13 +330,21 @@ static void test_sleep(void **state)
         assert_int_equal(virtnet_sleep(net_rig.pair, want_tx), !want_tx); /* so many sent frames are reason enough */
         virtnet_awake(net_rig.pair);
         assert_int_equal(virtnet_reclaim(net_rig.pair, 100, done), 8);
+        for (unsigned n = 0; n < 4; n++)
+            assert_true(send((void *)1, 100, 0));
+        net_rig_flush();
+        for (unsigned n = 0; n < 4; n++)
+            take((void *)1, 100, 0);
         assert_true(virtnet_sleep(net_rig.pair, want_tx));
         virtnet_awake(net_rig.pair);
-        net_rig.rx.interrupts = 0;
+        net_rig.rx.interrupts = net_rig.tx.interrupts = 0;
         for (unsigned n = 0; n < 5; n++)
             assert_true(net_rig_write(&f));
         fake_device_publish(&net_rig.rx);
-        assert_int_equal(net_rig.rx.interrupts, 0); /* who is awake is not interrupted */
+        assert_false(virtnet_sleep(net_rig.pair, want_tx)); /* frames came, whatever was sent */
+        virtnet_awake(net_rig.pair);
+        return_all(&seed);
+        assert_int_equal(net_rig.rx.interrupts + net_rig.tx.interrupts, 0); /* who is awake is not interrupted */
         close_rig(state);
     }
 }
@@ -388,6 +400,13 @@ static void test_broken_queue(void **state)
             virtnet_report_faults(net_rig.pair);
             assert_int_equal(fake_console_count(LOG_ERROR), 1);
             assert_null(fake_console_find(LOG_ERROR, "broken"));
+        }
+        for (unsigned n = 0; n < 3; n++) { /* so that there is room in the ring */
+            struct net_frame f = { .bytes = 100 };
+            assert_true(net_rig_write(&f));
+            fake_device_publish(&net_rig.rx);
+            assert_true(virtnet_receive(net_rig.pair, &frame));
+            virtnet_release(frame.buffer[0]);
         }
         fake_device_jump(&net_rig.rx, 1000);
         assert_false(virtnet_receive(net_rig.pair, &frame));
