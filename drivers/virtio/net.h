@@ -87,8 +87,9 @@ struct virtnet_pair {
     struct tx_slot *free_slot;
     struct virtnet_rx_stats rx_stats;
     struct virtnet_tx_stats tx_stats;
-    bool fault_reported[2]; /* of rx, tx: a ring's fault goes to the console once */
-    bool kick_owed;         /* buffers were shown before the device could be told */
+    bool fault_reported[2];  /* of rx, tx: a ring's fault goes to the console once, */
+    bool broken_reported[2]; /* and so does its end */
+    bool kick_owed;          /* buffers were shown before the device could be told */
 };
 
 /* The device as one core sees it. What core 0 finds out by virtnet_probe() the others copy (virtnet_attach()); `pair`
@@ -206,6 +207,6 @@ void virtnet_flush(struct virtnet_pair *pair);
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
 
-/* Reports a ring's first fault on the console, once, with register and value. */
+/* Reports a ring's first fault on the console, once, with register and value; and that it is broken, if it is. */
 void virtnet_report_faults(struct virtnet_pair *pair);
 #endif

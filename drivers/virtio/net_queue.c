@@ -258,7 +258,8 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
 
 void virtnet_show(struct virtnet_pair *pair)
 {
-    pair->kick_owed = virtqueue_publish(&pair->rx);
+    if (virtqueue_publish(&pair->rx))
+        pair->kick_owed = true; /* until it has been done */
 }
 
 void virtnet_flush(struct virtnet_pair *pair)
@@ -289,19 +290,38 @@ void virtnet_awake(struct virtnet_pair *pair)
     virtqueue_disable_callbacks(&pair->tx);
 }
 
-static void report_fault(const struct virtqueue *vq, bool *reported)
+static void say_fault(const struct virtqueue *vq)
 {
-    static const char *const what[] = { "", "used id", "used length", "used index" };
-    if (vq->fault.kind == VIRTQ_FAULT_NONE || *reported)
-        return;
-    *reported = true;
-    log_error("virtio", "queue %u: the device wrote %s %u, valid is up to %u%s", vq->index, what[vq->fault.kind],
-              vq->fault.value, vq->fault.limit,
-              vq->broken ? ": the queue is broken" : ": skipped, and counted from now on");
+    if (vq->fault.kind == VIRTQ_FAULT_ID)
+        log_error("virtio",
+                  "queue %u: the device wrote used id %u, no buffer's that it has (ids are below %u): skipped, and "
+                  "counted from now on",
+                  vq->index, vq->fault.value, vq->fault.limit);
+    else
+        log_error("virtio",
+                  "queue %u: the device wrote used length %u, valid is up to %u: taken as 0, and counted from now on",
+                  vq->index, vq->fault.value, vq->fault.limit);
+}
+
+static void say_broken(const struct virtqueue *vq)
+{
+    log_error("virtio", "queue %u: the device wrote used index %u, valid is up to %u: the queue is broken", vq->index,
+              (uint16_t)vq->used->idx, vq->published);
+}
+
+/* The first fault, and that the queue is broken, which may come of a later one. */
+static void report_fault(const struct virtqueue *vq, bool *reported, bool *broken_reported)
+{
+    if (vq->broken && !*broken_reported)
+        say_broken(vq);
+    else if (!vq->broken && vq->fault.kind != VIRTQ_FAULT_NONE && !*reported)
+        say_fault(vq);
+    *reported = vq->fault.kind != VIRTQ_FAULT_NONE;
+    *broken_reported = vq->broken;
 }
 
 void virtnet_report_faults(struct virtnet_pair *pair)
 {
-    report_fault(&pair->rx, &pair->fault_reported[0]);
-    report_fault(&pair->tx, &pair->fault_reported[1]);
+    report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
+    report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
 }

@@ -35,7 +35,7 @@ static void notify(struct virtio_transport *t, const struct virtqueue *vq)
     else if (vq == &net_rig.pair->tx)
         net_rig.tx_bells++;
     else
-        net_rig.other_bells++;
+        net_rig.other_bell[net_rig.other_bells++ % COUNT_OF(net_rig.other_bell)] = vq;
 }
 
 static const struct virtio_transport_ops fake_ops = { .name = "fake", .notify = notify };

@@ -37,6 +37,7 @@ struct net_rig {
     unsigned allocations_left; /* then there is no memory */
     uint64_t untouched;
     unsigned rx_bells, tx_bells, other_bells;
+    const struct virtqueue *other_bell[16]; /* whose */
 
     /* Buffers and slots that are the test's at the moment. */
     struct rx_buffer *held[4096];
