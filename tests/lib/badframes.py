@@ -151,5 +151,5 @@ def streams_with_holes(host, count):
         stream.wait(lambda stream=stream: stream.state == 'open', 20, 'handshake')
         body = traffic.content(1400, n)
         for at in range(1400, 40_000, 1400):
-            host.send_ip(target, f.TCP, f.tcp(host.ip, target, stream.lport, 7, stream._iss + 1 + at, stream._rcv, f.ACK, 1000, body))
+            host.send_ip(target, f.TCP, f.tcp(host.ip, target, stream.lport, 7, stream.iss + 1 + at, stream.rcv_next, f.ACK, 1000, body))
         stream.abandon()

@@ -81,8 +81,8 @@ class RawHost:
         self._out = collections.deque()
         self._timers = []
         self._order = 0
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
         self._reassembly = f.Reassembly()
         self._ident = random.Random(7)
         self._link_kind = link
@@ -104,7 +104,7 @@ class RawHost:
 
     def __exit__(self, *_):
         self._stop = True
-        self._wake()
+        self.wake()
         self._thread.join(10)
         for fd in (self._wake_r, self._wake_w):
             os.close(fd)
@@ -130,7 +130,7 @@ class RawHost:
                     return
 
     def _turn(self):
-        with self._lock:
+        with self.lock:
             wait = min(self._timers[0][0] - time.monotonic(), 0.5) if self._timers else 0.5
             sending = bool(self._out) or self.link.unsent
             reading = not self.stalled
@@ -146,7 +146,7 @@ class RawHost:
                 os.read(self._wake_r, 4096)
             except BlockingIOError:
                 pass
-        with self._lock:
+        with self.lock:
             if self.link in ready or (reading and self.link.buffered):
                 self._receive_batch()
             now = time.monotonic()
@@ -188,9 +188,10 @@ class RawHost:
     def stall(self, on):
         """Stops reading, or reads again."""
         self.stalled = on
-        self._wake()
+        self.wake()
 
-    def _wake(self):
+    def wake(self):
+        """Makes the thread look again at once."""
         try:
             os.write(self._wake_w, b'x')
         except BlockingIOError:
@@ -200,7 +201,7 @@ class RawHost:
 
     def send_frame(self, frame):
         """Queues one frame as it is, through the impairment."""
-        with self._lock:
+        with self.lock:
             for one in self.to_guest.apply(frame):
                 if self.to_guest.delay:
                     self.after(self.to_guest.delay, lambda one=one: self._out.append(one))
@@ -209,15 +210,15 @@ class RawHost:
             if self.to_guest.holds:
                 self.after(HOLD_SECONDS, lambda: self._out.extend(self.to_guest.release()))
             if threading.current_thread() is not self._thread:
-                self._wake()
+                self.wake()
 
     def after(self, seconds, call):
         """Calls call() in the host's thread after so many seconds."""
-        with self._lock:
+        with self.lock:
             self._order += 1
             heapq.heappush(self._timers, (time.monotonic() + seconds, self._order, call))
             if threading.current_thread() is not self._thread:
-                self._wake()
+                self.wake()
 
     def source_for(self, dst):
         """Our address to talk to a packed address from."""
@@ -233,25 +234,25 @@ class RawHost:
 
     def queued(self):
         """Frames waiting to be taken by QEMU."""
-        with self._lock:
+        with self.lock:
             return len(self._out)
 
     # ---- waiting and watching
 
     def watch(self, watcher):
         """Adds a callable (ethertype, packet, transport), called in the host's thread for every good frame."""
-        with self._lock:
+        with self.lock:
             self._watchers.append(watcher)
 
     def unwatch(self, watcher):
         """Takes it away again."""
-        with self._lock:
+        with self.lock:
             self._watchers.remove(watcher)
 
     def wait(self, condition, timeout):
         """Waits until condition() is true (looked at after each batch of frames and timers); returns whether it is."""
         deadline = time.monotonic() + timeout
-        with self._lock:
+        with self.lock:
             while not condition():
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -45,10 +45,10 @@ class RawTcp:
         self.zero_windows = 0
         self.peer_mss = None            # from the SYN's answer
         self._mss = mss or host.mtu - (40 if len(self.remote) == 4 else 60)
-        self._iss = struct.unpack('!I', os.urandom(4))[0]
+        self.iss = struct.unpack('!I', os.urandom(4))[0]
         self._una = self._next = self._sent = 0     # offsets: 0 is the SYN, data from 1 on, then the FIN; _sent: furthest
         self._promised = 0              # right edge of the window offered, as a sequence number
-        self._rcv = 0                   # next sequence number expected
+        self.rcv_next = 0                   # next sequence number expected
         self._peer_window = 0
         self._early = {}
         self._ack_due = False
@@ -62,7 +62,7 @@ class RawTcp:
 
     def start(self):
         """Sends the SYN; returns self."""
-        with self.host._lock:
+        with self.host.lock:
             self.host.watch(self)
             self.state = 'syn-sent'
             self._next = 1
@@ -81,33 +81,33 @@ class RawTcp:
 
     def close(self, timeout=20):
         """Sends FIN (if not sent) and waits for the peer's FIN and for ours to be acknowledged."""
-        with self.host._lock:
+        with self.host.lock:
             self._want_fin = True
             self._push()
-            self.host._wake()
+            self.host.wake()
         self.wait(lambda: self.state == 'done', timeout, 'close')
         self.abandon()
 
     def reset(self):
         """Sends RST and forgets the connection."""
-        with self.host._lock:
+        with self.host.lock:
             self._emit(f.RST | f.ACK, self._edge(), b'')
             self.state = 'reset'
         self.abandon()
 
     def abandon(self):
         """Vanishes: answers nothing from now on."""
-        with self.host._lock:
+        with self.host.lock:
             if self in self.host._watchers:
                 self.host.unwatch(self)
             self._timer_at = None
 
     def open_window(self, window=65535):
         """Offers a window and says so."""
-        with self.host._lock:
+        with self.host.lock:
             self.window = window
             self._emit(f.ACK, self._edge(), b'')
-            self.host._wake()
+            self.host.wake()
 
     @property
     def acknowledged(self):
@@ -145,12 +145,12 @@ class RawTcp:
             self._emit(f.ACK, self._edge(), b'')
 
     def _handshake(self, segment):
-        if segment.flags & (f.SYN | f.ACK) != f.SYN | f.ACK or segment.ack != (self._iss + 1) % _MOD:
+        if segment.flags & (f.SYN | f.ACK) != f.SYN | f.ACK or segment.ack != (self.iss + 1) % _MOD:
             return self._fail(f'answer to SYN: flags {segment.flags:#x} ack {segment.ack}')
         self.peer_mss = f.tcp_mss(segment.options)
         self._mss = min(self._mss, self.peer_mss)
-        self._rcv = (segment.seq + 1) % _MOD
-        self._promised = (self._rcv + self.window) % _MOD
+        self.rcv_next = (segment.seq + 1) % _MOD
+        self._promised = (self.rcv_next + self.window) % _MOD
         self._una, self._peer_window = 1, segment.window
         self.state = 'open'
         self._timer_at = None
@@ -160,7 +160,7 @@ class RawTcp:
     def _acknowledged(self, segment):
         if not segment.flags & f.ACK:
             return self._fail('segment without ACK')
-        ack = (segment.ack - self._iss) % _MOD
+        ack = (segment.ack - self.iss) % _MOD
         if _after(ack, self._sent):
             return self._fail(f'acknowledges {ack}, sent {self._sent}')
         if segment.window == 0:
@@ -197,11 +197,11 @@ class RawTcp:
             return self._fail(f'sends {(seq + len(payload) - self._promised) % _MOD} bytes beyond the window')
         self._early[seq] = (payload, bool(segment.flags & f.FIN))
         while True:
-            key = next((s for s in self._early if not _after(s, self._rcv)), None)
+            key = next((s for s in self._early if not _after(s, self.rcv_next)), None)
             if key is None:
                 return None
             payload, fin = self._early.pop(key)
-            self._in_order(payload, (self._rcv - key) % _MOD, fin)
+            self._in_order(payload, (self.rcv_next - key) % _MOD, fin)
 
     def _mss_ours(self):
         return self.host.mtu - (40 if len(self.remote) == 4 else 60)
@@ -220,10 +220,10 @@ class RawTcp:
             if not self.expect:
                 self.got += fresh
             self.received += len(fresh)
-            self._rcv = (self._rcv + len(fresh)) % _MOD
+            self.rcv_next = (self.rcv_next + len(fresh)) % _MOD
         if fin and not self.peer_fin:
             self.peer_fin = True
-            self._rcv = (self._rcv + 1) % _MOD
+            self.rcv_next = (self.rcv_next + 1) % _MOD
         return None
 
     def _edge(self):
@@ -257,10 +257,10 @@ class RawTcp:
     def _emit(self, flags, offset, payload, options=b''):
         self._ack_due = False
         self._sent = max(self._sent, offset + len(payload) + (1 if flags & (f.SYN | f.FIN) else 0))
-        edge = (self._rcv + self.window) % _MOD
+        edge = (self.rcv_next + self.window) % _MOD
         if not self._promised or _after(edge, self._promised):
             self._promised = edge
-        segment = f.tcp(self.src, self.remote, self.lport, self.rport, self._iss + offset, self._rcv if flags & f.ACK else 0,
+        segment = f.tcp(self.src, self.remote, self.lport, self.rport, self.iss + offset, self.rcv_next if flags & f.ACK else 0,
                         flags, self.window, payload, options)
         self.host.send_ip(self.remote, f.TCP, segment, self.src)
 

@@ -25,9 +25,9 @@ class _Exchange:
         """Runs to the end or the deadline; returns self."""
         self.host.watch(self)
         try:
-            with self.host._lock:
+            with self.host.lock:
                 self.fill()
-                self.host._wake()
+                self.host.wake()
             self.host.wait(lambda: self.answered >= self.count or self.wrong, timeout)
         finally:
             self.host.unwatch(self)

@@ -20,7 +20,7 @@ COMMON = RING_FEATURES | {'mac', 'status', 'mrg_rxbuf', 'ctrl_vq'}
 OFFERED = {'user': COMMON, 'dgram': COMMON, 'stream': COMMON, 'tap': COMMON | {'csum', 'guest_csum'}}
 
 STATUS_VALUES = {0, 1, 3, 0xB, 0xF}
-SHORT, LONG = 30, 60
+SHORT, LONG, UEFI = 30, 60, 120     # seconds: an emulated UEFI takes its time on a loaded machine
 
 
 @dataclasses.dataclass
@@ -57,6 +57,11 @@ def table(rows):
     return pytest.mark.parametrize('row', params)
 
 
+def patience(boot):
+    """Seconds until a guest booted in this way must be ready, or have ended."""
+    return UEFI if boot == 'iso-uefi' else SHORT
+
+
 def machine_for(row, image, wire):
     """The Machine of a row on its wire."""
     append = f'{row.addresses or wire.words()} {row.words}'.strip()
@@ -69,7 +74,7 @@ def run(row, image):
     with wires.make(row.wire, **row.wire_options) as wire:
         with Guest(machine_for(row, image, wire), netns=wire.netns) as guest:
             wire.attach(guest)
-            ready = guest.wait_ready(SHORT)
+            ready = guest.wait_ready(patience(guest.machine.boot))
             checks.features(guest, ready, (OFFERED[row.wire] | set(row.with_)) - set(row.without), row.without)
             for kind in row.traffic:
                 (trafficmix.KINDS[kind] if isinstance(kind, str) else kind)(wire, guest)

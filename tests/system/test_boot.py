@@ -108,7 +108,7 @@ def test_power_button_without_exit_port(image, machine, boot):
     """Without isa-debug-exit the power button ends in ACPI's power-off: QEMU exits with 0."""
     append = 'ip=10.0.2.15/24 ip6=off'
     with Guest(Machine(image, boot=boot, machine=machine, append=append, exit_port=False, netdev=['-netdev', 'user,id=n0'])) as guest:
-        guest.wait_ready(rows.SHORT)
+        guest.wait_ready(rows.patience(boot))
         guest.finish(expect=0)
         assert any(e['event'] == 'SHUTDOWN' and e['data']['reason'] == 'guest-shutdown' for e in guest.events())
     checks.console(guest)

@@ -40,7 +40,7 @@ def test_image(image):
 def run(test_image, app, code, **fields):
     """Boots the test image with one application; returns the Guest after its end."""
     with Guest(Machine(test_image, append=f'ip=10.0.2.15/24 ip6=off apps={app}', netdev=['-netdev', 'user,id=n0'], **fields)) as guest:
-        guest.expect_exit(code, rows.SHORT)
+        guest.expect_exit(code, rows.patience(guest.machine.boot))
     return guest
 
 
