@@ -59,7 +59,8 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         return;
     }
     timewait_make_way(frame->buffer[0]->data + header, frame->length[0] - header);
-    bool low = in->pair->pool.free_count < POOL_LOW;
+    /* The pool that the buffers come from is what may run low: of a frame that was handed over, another core's. */
+    bool low = __atomic_load_n(&frame->buffer[0]->pool->free_count, __ATOMIC_RELAXED) < POOL_LOW;
     struct pbuf *p = low ? buffers_copy(frame, header) : buffers_wrap(frame, header);
     in->stats.rx_copied += low;
     if (p == NULL) {

@@ -210,10 +210,15 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
     buffers_release(frame);
 }
 
-/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. */
+/* An IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. It is copied: it
+ * may wait 15 s for the others of its datagram, and many that do would leave the core it came in by without buffers. */
 static void reassemble(const struct virtnet_frame *frame, uint32_t header)
 {
-    struct pbuf *p = buffers_wrap(frame, header);
+    struct pbuf *p = buffers_copy(frame, header);
+    if (p == NULL) {
+        stats.dropped_memory++;
+        return;
+    }
     if (pbuf_remove_header(p, ETH_HLEN) != 0) {
         pbuf_free(p);
         return;
