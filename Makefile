@@ -21,7 +21,7 @@ $(BUILD)/deps.mk: tools/deps.sh tools/pins.txt tools/build-newlib.sh tools/newli
 	CC="$(CC)" tools/deps.sh $@
 
 # ---- the program: a static PIE ----
-program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c) boot/load.c kernel/entry.S kernel/ap.S \
+program_sources := $(wildcard kernel/*.c drivers/virtio/*.c net/*.c net/port/*.c apps/*.c apps/*/*.c) boot/load.c kernel/entry.S kernel/ap.S \
     apps/status_page.S
 lwip_core := init def inet_chksum ip mem memp netif pbuf stats sys tcp tcp_in tcp_out timeouts udp
 lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c apps/http/httpd.c \

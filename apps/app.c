@@ -10,6 +10,17 @@ bool app_exists(const char *name)
     return false;
 }
 
+unsigned app_number(const struct app *app)
+{
+    return (unsigned)(app - apps_start);
+}
+
+void app_deliver(unsigned number, unsigned from, const struct app_message *message)
+{
+    if (number < app_number(apps_end) && apps_start[number].message != NULL)
+        apps_start[number].message(from, message);
+}
+
 const char *app_names(void)
 {
     static char names[256];

@@ -21,6 +21,7 @@
 #include "net/netif.h"
 #include "net/offload.h"
 #include "net/steer.h"
+#include "net/timewait.h"
 
 #define WAITING_MAX   1024u /* frames that may wait for room in the ring */
 #define RECLAIM_BATCH 64u
@@ -63,6 +64,7 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         buffers_release(frame);
         return;
     }
+    timewait_make_way(frame->buffer[0]->data + header, frame->length[0] - header);
     bool low = buffers_low(frame);
     struct pbuf *p = low ? buffers_copy(frame, header) : buffers_wrap(frame, header);
     in->stats.rx_copied += low;

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <linux/if_ether.h>
+#include "apps/app.h"
 #include "kernel/console.h"
 #include "kernel/core.h"
 #include "kernel/public.h"
@@ -28,6 +29,7 @@ enum message_kind {
     MESSAGE_DATAGRAM,      /* c: a parcel with a reassembled IPv4 datagram */
     MESSAGE_ADDRESS,       /* b: address, c: mask, d: gateway */
     MESSAGE_LINK,          /* a: up */
+    MESSAGE_APP,           /* a: number of the application; b, c, d, e: its own (struct app_message) */
 };
 
 /* Bytes for other cores, in this core's heap: each reader copies them and counts itself off; the sender frees it when
@@ -39,12 +41,20 @@ struct parcel {
     uint8_t data[];
 };
 
+/* A message that waits: to this core itself, or for room in another's mailbox. */
+struct waiting {
+    struct waiting *next;
+    unsigned to;
+    struct message message;
+};
+
 static struct rss rss;
 static struct mailbox box;
 static struct netif *interface;
 static unsigned cores = 1;
 static struct parcel *parcels; /* not read by all yet, newest first */
 static unsigned parcel_count;
+static struct waiting *waiting, **waiting_end = &waiting;
 static struct steer_stats stats;
 
 static struct public_core *face(unsigned core)
@@ -304,6 +314,74 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
     return fragment;
 }
 
+/* ---- messages of applications ---- */
+
+unsigned steer_cores(void)
+{
+    return cores;
+}
+
+static void deliver(unsigned from, const struct message *m)
+{
+    struct app_message message = { m->b, m->c, m->d, m->e };
+    stats.app_messages++;
+    app_deliver(m->a, from, &message);
+}
+
+static void wait_in_line(struct waiting *w)
+{
+    w->next = NULL;
+    *waiting_end = w;
+    waiting_end = &w->next;
+}
+
+/* Only what waits when this is called: a message to oneself may be answered by another. */
+static unsigned move_waiting(void)
+{
+    struct waiting *w = waiting, *next;
+    unsigned n = 0;
+    uint64_t full = 0; /* cores whose mailbox is: later messages must not overtake earlier ones */
+    waiting = NULL;
+    waiting_end = &waiting;
+    for (; w != NULL; w = next) {
+        next = w->next;
+        if (w->to != core_number() && ((full >> w->to & 1) != 0 || !mailbox_post(&box, w->to, &w->message))) {
+            full |= 1ull << w->to;
+            wait_in_line(w);
+            continue;
+        }
+        if (w->to == core_number())
+            deliver(w->to, &w->message);
+        free(w);
+        n++;
+    }
+    return n;
+}
+
+static bool has_waiting(unsigned to)
+{
+    for (const struct waiting *w = waiting; w != NULL; w = w->next)
+        if (w->to == to)
+            return true;
+    return false;
+}
+
+bool steer_post_app(unsigned to, unsigned app, const struct app_message *message)
+{
+    struct message m = { (uint16_t)MESSAGE_APP, (uint16_t)app, message->kind, message->a, message->b, message->c };
+    if (to != core_number() && !has_waiting(to) && mailbox_post(&box, to, &m))
+        return true;
+    struct waiting *w = malloc(sizeof *w);
+    if (w == NULL) {
+        stats.dropped_app++;
+        return false;
+    }
+    w->to = to;
+    w->message = m;
+    wait_in_line(w);
+    return true;
+}
+
 /* ---- what comes from other cores ---- */
 
 static void take_frame(const struct message *m)
@@ -339,7 +417,7 @@ static void take_address(const struct message *m)
     netif_set_addr(interface, &ip, &mask, &gateway);
 }
 
-static void take(const struct message *m)
+static void take(unsigned from, const struct message *m)
 {
     switch (m->kind) {
     case MESSAGE_FRAME:
@@ -358,6 +436,9 @@ static void take(const struct message *m)
     case MESSAGE_LINK:
         net_netif_set_link(interface, m->a != 0);
         break;
+    case MESSAGE_APP:
+        deliver(from, m);
+        break;
     default:
         log_error("steer", "message of unknown kind %u", m->kind);
     }
@@ -367,11 +448,11 @@ unsigned steer_receive(unsigned budget)
 {
     struct message m;
     uint32_t from;
-    unsigned n = 0;
+    unsigned n = waiting != NULL ? move_waiting() : 0;
     if (parcels == NULL && !steer_pending()) /* as good as always: a flow's packets come in by its owner's queue */
-        return 0;
+        return n;
     while (n < budget && mailbox_take(&box, &from, &m)) {
-        take(&m);
+        take(from, &m);
         n++;
     }
     n += buffers_come_home(face(core_number()), &stats.returned);
@@ -396,6 +477,8 @@ void steer_flush(void)
 
 bool steer_pending(void)
 {
+    if (waiting != NULL)
+        return true;
     return cores > 1 &&
            (mailbox_pending(&box) || __atomic_load_n(&face(core_number())->returned, __ATOMIC_RELAXED) != NULL);
 }
@@ -403,10 +486,10 @@ bool steer_pending(void)
 bool steer_sleep(void)
 {
     if (cores == 1)
-        return true;
+        return waiting == NULL;
     struct public_core *me = face(core_number());
     __atomic_store_n(&me->starved, net_netif_starved(interface), __ATOMIC_SEQ_CST);
-    return mailbox_sleep(&box) && __atomic_load_n(&me->returned, __ATOMIC_SEQ_CST) == NULL;
+    return waiting == NULL && mailbox_sleep(&box) && __atomic_load_n(&me->returned, __ATOMIC_SEQ_CST) == NULL;
 }
 
 void steer_awake(void)

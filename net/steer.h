@@ -18,6 +18,8 @@ struct steer_stats {
     uint64_t swallowed;      /* answers that core 0 gives for all */
     uint64_t woken;          /* interrupts from other cores */
     uint64_t returned;       /* buffers that came home */
+    uint64_t app_messages;   /* messages of applications that were delivered here */
+    uint64_t dropped_app;    /* such messages lost for lack of memory */
     uint64_t hash_differs;   /* the device's hash of a flow is not ours */
 };
 
@@ -61,6 +63,22 @@ void steer_wake_all(void);
 /* Core 0 tells the others: the IPv4 address (network order), the link. */
 void steer_tell_address(uint32_t ip, uint32_t mask, uint32_t gateway);
 void steer_tell_link(bool up);
+
+/* How many cores share the flows: 1 when there is nothing to steer. */
+unsigned steer_cores(void);
+
+/* A message between the parts of one application on two cores, or on one (then it comes in a later turn of the loop,
+ * not from within the call). Data only: what the words mean is the application's business; a pointer among them means
+ * something only to the core that it comes from, or as plain memory. Messages from one core to another keep their
+ * order. */
+struct app_message {
+    uint32_t kind;
+    uint64_t a, b, c;
+};
+
+/* Posts it for application number `app` (app_number()) on core `to`. A full mailbox does not lose it: it waits here,
+ * and the loop does not sleep meanwhile. False: there is no memory for that, it is lost (counted as dropped_app). */
+bool steer_post_app(unsigned to, unsigned app, const struct app_message *message);
 
 const struct steer_stats *steer_stats(void);
 const struct mailbox *steer_mailbox(void);

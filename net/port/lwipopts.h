@@ -65,6 +65,7 @@
 #define LWIP_TCP_TIMESTAMPS            1
 #define TCP_LISTEN_BACKLOG             1
 #define TCP_DEFAULT_LISTEN_BACKLOG     255
+#define SO_REUSE                       1 /* a port is listened on again while its old connections are in TIME_WAIT */
 #define LWIP_DISABLE_TCP_SANITY_CHECKS 1 /* they compare the window with pools that are not used */
 
 /* Checksums are switched per interface, and by net/netif.c before each frame that the device has checked. */
