@@ -411,7 +411,7 @@ static uint32_t entry(unsigned i, unsigned word)
 }
 
 /* Sets everything up with MSI-X, with one pair per core: core i has APIC id 10 + i. */
-static bool start(unsigned vectors, uint16_t pairs)
+static bool start_with_rings(unsigned vectors, uint16_t pairs, uint16_t ring_max)
 {
     static struct virtnet core[4];
     struct virtnet_peer peer[4];
@@ -422,7 +422,7 @@ static bool start(unsigned vectors, uint16_t pairs)
         add_msix(vectors);
     if (pairs > 1)
         offer_pairs(4);
-    assert_true(probe_asking(0, 0, 16, pairs));
+    assert_true(probe_asking(0, 0, ring_max, pairs));
     virtnet_plan(&net, pairs);
     for (uint16_t i = 0; i < pairs; i++) {
         struct virtnet *own = i == 0 ? &net : &core[i];
@@ -432,6 +432,11 @@ static bool start(unsigned vectors, uint16_t pairs)
         peer[i] = (struct virtnet_peer){ &own->pair, 10u + i };
     }
     return virtnet_start(&net, peer, pairs, key, table, &error);
+}
+
+static bool start(unsigned vectors, uint16_t pairs)
+{
+    return start_with_rings(vectors, pairs, 16);
 }
 
 static void check_entry(unsigned i, uint32_t apic_id, uint8_t vector)
@@ -542,6 +547,7 @@ static void test_pin(void **state)
 
     (void)state;
     fake_pci_set(modern.function, 0x3c, 2, 0x010b, 0);
+    fake_pci_set(modern.function, 0x04, 2, 0x400, 0x0547); /* firmware has switched the pin off */
     assert_true(probe());
     virtnet_plan(&net, 1);
     assert_true(virtnet_layout(&net, 0, &error));
@@ -641,6 +647,11 @@ static void test_pairs_not_answered(void **state)
     assert_false(net.control.open);
     assert_non_null(fake_console_find(LOG_WARN, "4 queue pairs: timed out"));
     assert_int_equal(modern.dev.queue[8].size, 16);
+    tear_down(state);
+    assert_true(start_with_rings(5, 2, 0)); /* it is behind all the queues that the device has, not those in use */
+    assert_true(modern.dev.queue[8].enabled && !modern.dev.queue[4].enabled);
+    assert_int_equal(modern.dev.queue[8].size, 64); /* of which it needs few */
+    assert_int_equal(modern.dev.queue[0].size, 256);
 }
 
 static void test_control_queue_unusable(void **state)
@@ -678,6 +689,8 @@ static void test_attach(void **state)
     assert_true(probe());
     virtnet_plan(&net, 1);
     net.on_shared_interrupt = on_shared;
+    net.control.open = true;
+    net.pair.number = 3;
     memset(&other, 0x5a, sizeof(other));
     virtnet_attach(&other, &net);
     assert_memory_equal(other.mac, net.mac, 6);
@@ -687,7 +700,7 @@ static void test_attach(void **state)
     assert_null(other.on_shared_interrupt);
     assert_null(other.transport.pci);
     assert_null(other.pci.access);
-    assert_null(other.pair.pool.free);
+    assert_int_equal(other.pair.number, 0);
     assert_false(other.control.open);
 }
 
