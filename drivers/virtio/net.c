@@ -219,12 +219,13 @@ static bool open_pci(struct virtnet *net, struct virtio_error *error)
     return wrong == NULL;
 }
 
-/* The largest power of two that neither the device nor the user (ring=) exceeds; 0: there is no such queue. */
-static uint16_t choose_size(struct virtnet *net, uint16_t queue)
+/* The largest power of two that exceeds neither the device's size nor `most` (0: whatever the device has); 0: there is
+ * no such queue. */
+static uint16_t choose_size(struct virtnet *net, uint16_t queue, uint16_t most)
 {
     uint16_t size = net->transport.ops->queue_size(&net->transport, queue);
-    if (net->ring_max != 0 && net->ring_max < size && net->transport.ops->queue_size_free)
-        size = net->ring_max;
+    if (most != 0 && most < size && net->transport.ops->queue_size_free)
+        size = most;
     while ((size & (size - 1)) != 0) /* modern sizes may be any; a split ring's is a power of two (2.7) */
         size &= (uint16_t)(size - 1);
     return size;
@@ -235,7 +236,7 @@ static bool choose_sizes(struct virtnet *net, uint16_t want, struct virtio_error
 {
     for (uint16_t i = 0; i < net->max_pairs && i < want && i < VIRTNET_MAX_PAIRS; i++) {
         for (uint16_t which = 0; which < 2; which++) {
-            uint16_t queue = (uint16_t)(2 * i + which), size = choose_size(net, queue);
+            uint16_t queue = (uint16_t)(2 * i + which), size = choose_size(net, queue, net->ring_max);
             net->ring_size[i][which] = size;
             if (size >= 2)
                 continue;
@@ -316,8 +317,7 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
 {
     if (!virtnet_has(net, VIRTIO_NET_F_CTRL_VQ))
         return true;
-    uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index);
-    size = size < CONTROL_RING_MAX ? size : CONTROL_RING_MAX;
+    uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index, CONTROL_RING_MAX);
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
     void *ring = size >= 4 ? heap_alloc_aligned(virtqueue_split_bytes(size, 0), 4096) : NULL;
     void *memory = heap_alloc_aligned(control_bytes(), 64);

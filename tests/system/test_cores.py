@@ -73,7 +73,8 @@ def many_row(name, smp, pairs, device=None, queues_=None, vectors=None, props=No
     kinds = (said(pairs, steers, 2 * device + 2 if vectors is None else vectors, device), *fields.pop('traffic', (serves(pairs),)))
     if fields.get('wire', 'tap') == 'tap':
         fields['wire_options'] = {'queues': queues_}
-    return Row(name, machine=machine, props=props, with_=with_, without=tuple({'mq', 'rss'} - set(with_)), words=words,
+    off = {word for word, value in props.items() if value == 'off'} | {'mq', 'rss'} - set(with_) | set(fields.pop('without', ()))
+    return Row(name, machine=machine, props=props, with_=with_, without=tuple(off), words=words,
                traffic=kinds, full=full, **fields)
 
 

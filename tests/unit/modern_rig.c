@@ -20,6 +20,8 @@ static char rings[3 * 4096] __attribute__((aligned(4096)));
 
 uint8_t modern_config_byte(uint32_t i)
 {
+    if (modern.dev.config)
+        return modern.dev.config[i];
     return (uint8_t)(i * 7 + modern.dev.generation * 29 + 1);
 }
 
@@ -182,11 +184,11 @@ volatile void *paging_map_mmio(uint64_t address, uint64_t size)
     return size ? (volatile void *)(uintptr_t)address : NULL;
 }
 
-/* For MSI-X entries, which nothing here sets. */
-uint64_t lapic_msi_address(void);
-uint64_t lapic_msi_address(void)
+/* For MSI-X entries. */
+uint64_t lapic_msi_address(uint32_t apic_id);
+uint64_t lapic_msi_address(uint32_t apic_id)
 {
-    return 0;
+    return 0xfee00000 | (uint64_t)apic_id << 12;
 }
 
 uint32_t lapic_msi_data(uint8_t vector);

@@ -9,7 +9,7 @@
 #include "tests/unit/unit.h"
 
 #define COMMON_LENGTH 56
-#define MODERN_QUEUES 5
+#define MODERN_QUEUES 16
 #define TYPES         4
 
 /* The structures' types (4.1.4); the first four in the order in which a missing one is reported. */
@@ -37,6 +37,7 @@ struct modern_device {
     struct modern_queue queue[MODERN_QUEUES];
     bool loses_size, loses_vector, loses_config_vector;
 
+    const uint8_t *config; /* the device's configuration; NULL: bytes of a pattern */
     uint8_t generation;
     uint32_t changes_left; /* times that the configuration changes when it has been read; UINT32_MAX: always */
     uint32_t config_reads, generation_reads;

@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_random_test net_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -42,8 +42,9 @@ ring_race_test_kind := fast
 ring_race_test_sources := tests/unit/ring_race_test.c tests/unit/fake_device.c drivers/virtio/split.c
 device_test_kind := asan
 device_test_sources := tests/unit/device_test.c tests/unit/fake_console.c drivers/virtio/device.c drivers/virtio/features.c
+# modern_rig.c includes pci_modern.c.
 modern_rig_sources := tests/unit/modern_rig.c tests/unit/fake_console.c tests/unit/fake_pci.c kernel/pci.c \
-	kernel/pci_host.c # the rig includes pci_modern.c
+	kernel/pci_host.c
 modern_find_test_kind := asan
 modern_find_test_sources := tests/unit/modern_find_test.c $(modern_rig_sources)
 modern_registers_test_kind := asan
@@ -89,6 +90,11 @@ net_receive_test_kind := asan
 net_receive_test_sources := tests/unit/net_receive_test.c $(net_rig_sources)
 net_send_test_kind := asan
 net_send_test_sources := tests/unit/net_send_test.c $(net_rig_sources)
+net_random_test_kind := asan
+net_random_test_sources := tests/unit/net_random_test.c $(net_rig_sources)
+net_test_kind := asan
+net_test_sources := tests/unit/net_test.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
+	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)

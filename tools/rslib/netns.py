@@ -75,7 +75,7 @@ class Netns:
                                             stderr=subprocess.PIPE)
             theirs.close()
             self._control = ours
-            ours.settimeout(10)
+            ours.settimeout(60)
             if ours.recv(16) != b'up':
                 raise NetnsError('no network namespace: ' + self._keeper.stderr.read().decode(errors='replace').strip())
             if self.visible:
