@@ -60,6 +60,10 @@ rss_frames_test_sources := tests/unit/rss_frames_test.c tests/unit/rss_reference
 control_test_kind := asan
 control_test_sources := tests/unit/control_test.c tests/unit/fake_device.c drivers/virtio/control.c drivers/virtio/split.c
 
+unit_programs += netserver_record_test
+netserver_record_test_kind := asan
+netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
