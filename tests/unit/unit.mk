@@ -96,6 +96,10 @@ net_test_kind := asan
 net_test_sources := tests/unit/net_test.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
 	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
 
+unit_programs += netserver_record_test
+netserver_record_test_kind := asan
+netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
