@@ -219,7 +219,7 @@ def crowd(wire, netperf, count, args):
 
 @tap
 @pytest.mark.parametrize('cores', CORES)
-@pytest.mark.parametrize('count', [8, pytest.param(32, marks=pytest.mark.full), 128])
+@pytest.mark.parametrize('count', [8, pytest.param(32, marks=pytest.mark.full), pytest.param(128, marks=pytest.mark.full)])
 def test_many_clients(image, netperf, cores, count):
     """Many clients at once, of each kind."""
     with running(image, cores) as (wire, guest):
