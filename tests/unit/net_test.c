@@ -646,7 +646,7 @@ static void test_pairs_not_answered(void **state)
     assert_true(net.control_lost);
     assert_false(net.control.open);
     assert_non_null(fake_console_find(LOG_WARN, "4 queue pairs: timed out"));
-    assert_int_equal(modern.dev.queue[8].size, 16);
+    assert_int_equal(modern.dev.queue[8].size, 64);
     tear_down(state);
     assert_true(start_with_rings(5, 2, 0)); /* it is behind all the queues that the device has, not those in use */
     assert_true(modern.dev.queue[8].enabled && !modern.dev.queue[4].enabled);
