@@ -2,7 +2,7 @@
 """Builds the files of the nested-KVM lab; called by setup.sh.
 
 mklab.py parts ROOT OUT         from unpacked Debian packages: kernel, modules in load order, busybox
-mklab.py patch QEMU OUT         a copy of QEMU without two faults of its SVM emulation (exit 3: not found)
+mklab.py patch QEMU OUT         a copy of QEMU without three faults of its SVM emulation (exit 3: not found)
 mklab.py lab PARTS OUT FILE...  the initramfs of the emulated machine
 """
 import ctypes
@@ -24,7 +24,7 @@ MODULES = ('kvm-amd', 'tun', 'vhost_net')
 FIRMWARE = ('bios-256k.bin', 'kvmvapic.bin', 'linuxboot.bin', 'linuxboot_dma.bin', 'multiboot.bin',
             'multiboot_dma.bin', 'pvh.bin')
 
-# Two faults of QEMU's SVM emulation (7.2 to 10.0 at least), as Debian's compiler lays them out.
+# Three faults of QEMU's SVM emulation (7.2 to 10.0 at least), as Debian's compiler lays them out.
 #
 # 1. helper_vmrun(), case SVM_EVTINJ_TYPE_INTR: after do_interrupt_x86_hardirq() the vector stays in
 #    cs->exception_index. If the processor is asked to leave its loop while the guest runs, QEMU takes that value for a
@@ -34,10 +34,18 @@ FIRMWARE = ('bios-256k.bin', 'kvmvapic.bin', 'linuxboot.bin', 'linuxboot_dma.bin
 #    which another thread sets CPU_INTERRUPT_POLL in the same word: an interrupt of the host's local APIC is now and then
 #    lost, and if it is the one-shot timer and nothing else interrupts, all stands still. VIRQ is bit 8: the same
 #    operation on the second byte alone, locked, leaves the others' bits in peace.
+# 3. helper_vmrun() does not take over the guest's interrupt shadow (VMCB, INTERRUPT_SHADOW), which do_vmexit() does
+#    save. If the host is interrupted between a guest's sti and its hlt, and the interrupt is one for the guest, the guest
+#    gets it before the hlt and then sleeps on it. Where nothing else wakes it, it sleeps for ever. In
+#    x86_cpu_pending_interrupt() the jump for a guest's INTR exit is sent to the test of the shadow in front of its old
+#    target: the exit comes one instruction later, when there is no shadow to lose.
 DOUBLE_DELIVERY = re.compile(rb'\x41\x0f\xb6\xf4\x44\x89\xab..\0\0(\x89\xb3..\xff\xff)'
                              rb'\xc7\x83..\0\0\0\0\0\0\x48\xc7\x83..\0\0\xff\xff\xff\xff', re.S)
 SET_VIRQ = re.compile(rb'(\x81\x8b..\xff\xff\x00\x01\x00\x00)', re.S)  # orl $0x100, disp32(%rbx)
 CLEAR_VIRQ = re.compile(rb'(\x81\xa3..\xff\xff\xff\xfe\xff\xff)', re.S)  # andl $~0x100, disp32(%rbx)
+
+INTR_IN_SHADOW = re.compile(rb'\x83\xe6\x0a\x83\xfe\x0a\x74(\x17)\xf6\xc1\x08\x75.\xf6\x80..\x00\x00\x02\x74.'
+                            rb'\xf6\x80..\x00\x00\x08\x75.', re.S)
 
 
 def nothing(_):
@@ -51,7 +59,12 @@ def second_byte_locked(code):
 
 
 NOT_FOUND = 3  # exit status: this QEMU is another one
-PATCHES = ((DOUBLE_DELIVERY, nothing), (SET_VIRQ, second_byte_locked), (CLEAR_VIRQ, second_byte_locked))
+def to_shadow_test(_):
+    return b'\x0e'
+
+
+PATCHES = ((DOUBLE_DELIVERY, nothing), (SET_VIRQ, second_byte_locked), (CLEAR_VIRQ, second_byte_locked),
+           (INTR_IN_SHADOW, to_shadow_test))
 
 
 def read(path):
