@@ -93,7 +93,7 @@ def test_exits(lab, tmp_path):
     assert int(re.search(r'^@exits (\d+)', result.output, re.M).group(1)) > 50_000
 
 
-def setup(cache, *prefix):
+def run_setup(cache, *prefix):
     """Runs setup.sh with this cache; returns the completed process."""
     return subprocess.run([*prefix, kvmlab.SETUP], env={**os.environ, 'RINGSIDE_CACHE': str(cache)}, capture_output=True,
                           text=True, timeout=200, check=False)
@@ -106,7 +106,7 @@ need_root = pytest.mark.skipif(os.geteuid() != 0, reason='unshare -n needs root'
 def test_second_time_offline(lab):
     """With the lab in the cache, setup needs no network and no time."""
     began = time.monotonic()
-    done = setup(lab.parent, 'unshare', '-n')
+    done = run_setup(lab.parent, 'unshare', '-n')
     assert (done.returncode, done.stdout.strip()) == (0, str(lab))
     assert time.monotonic() - began < 5
 
@@ -115,7 +115,7 @@ def test_second_time_offline(lab):
 @pytest.mark.full
 def test_no_network(lab, tmp_path):
     """Without cache and network: the status for "not here", one line, no address in it, nothing left in the cache."""
-    done = setup(tmp_path, 'unshare', '-n')
+    done = run_setup(tmp_path, 'unshare', '-n')
     assert done.returncode == kvmlab.CANNOT and done.stdout == ''
     assert re.fullmatch(r'kvmlab: cannot be had here: .+\n', done.stderr) and '://' not in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ['kvmlab.lock']
@@ -123,7 +123,7 @@ def test_no_network(lab, tmp_path):
 
 def test_no_cache(lab):
     """A cache that cannot be written: the same status, one line."""
-    done = setup('/proc/ringside')
+    done = run_setup('/proc/ringside')
     assert done.returncode == kvmlab.CANNOT
     assert done.stderr == 'kvmlab: cannot be had here: the cache folder /proc/ringside cannot be written\n'
 
