@@ -545,8 +545,9 @@ static bool fill_panics(void)
 /* A header that was overwritten is found when free memory is merged, which needs all headers. */
 static void test_overwritten_when_merging(void **state)
 {
+    /* Of class 10, which is its own, or of none. */
     static const uint32_t words[][2] = {
-        { 148, 0xa110c8ed }, { UINT32_MAX, 0xf4eeb10c }, { 12, 0 }, { 0, 0xa110c8ec }
+        { 148, 0xa110c8ed }, { UINT32_MAX, 0xf4eeb10c }, { 10, 0 }, { 10, 0xa110c8ec }
     };
 
     for (unsigned i = 0; i < COUNT_OF(words); i++) {
