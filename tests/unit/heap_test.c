@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <time.h>
 #include "kernel/panic.h"
 #include "tests/unit/heap_renamed.h"
 
@@ -387,7 +388,21 @@ static void test_merging_between_blocks(void **state)
     assert_non_null(heap_malloc(REGION / 2));
 }
 
-/* Refused requests do not walk the heap each time: merging waits until enough has been given back. */
+/* Refused requests do not walk the heap each time: merging waits until enough has been given back. (Each time, this
+ * would take a minute.) */
+static void test_refusals_are_cheap(void **state)
+{
+    void *list;
+
+    (void)state;
+    unsigned count = fill(8, &list);
+    clock_t began = clock();
+    for (unsigned n = 0; n < 60000; n++)
+        assert_null(heap_malloc(1000));
+    double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
+    check(seconds < 5, "60,000 refusals in a heap of %u blocks take %f s", count, seconds);
+}
+
 static void test_low(void **state)
 {
     void *list, *more;
@@ -399,7 +414,13 @@ static void test_low(void **state)
     unsigned count = fill(1000, &list);
     assert_true(heap_low());
     assert_null(heap_malloc(1000));
-    empty(list);
+    for (void *next; list; list = next) { /* an eighth of what is not lasting */
+        struct heap_stats s = heap_stats();
+        uint64_t all = s.size - s.lasting;
+        assert_int_equal(heap_low(), all - s.used < all / 8);
+        next = *(void **)list;
+        heap_free(list);
+    }
     assert_false(heap_low());
     assert_int_equal(fill(1000, &more), count);
 }
@@ -511,6 +532,32 @@ static void test_no_block(void **state)
     check_panic(realloc_panics(q, 4), "overwritten");
 }
 
+static bool fill_panics(void)
+{
+    void *list;
+
+    if (setjmp(after_panic))
+        return true;
+    fill(1000, &list);
+    return false;
+}
+
+/* A header that was overwritten is found when free memory is merged, which needs all headers. */
+static void test_overwritten_when_merging(void **state)
+{
+    /* Of class 10, which is its own, or of none. */
+    static const uint32_t words[][2] = {
+        { 148, 0xa110c8ed }, { UINT32_MAX, 0xf4eeb10c }, { 10, 0 }, { 10, 0xa110c8ec }
+    };
+
+    for (unsigned i = 0; i < COUNT_OF(words); i++) {
+        set_up(state);
+        heap_malloc(50);
+        memcpy((char *)heap_malloc(200) - 8, words[i], 8);
+        check_panic(fill_panics(), "overwritten");
+    }
+}
+
 /* The state looks right, the class cannot be. */
 static void test_overwritten_class(void **state)
 {
@@ -536,12 +583,14 @@ int main(void)
         cmocka_unit_test_setup(test_larger_block_serves, set_up),
         cmocka_unit_test_setup(test_used_up_in_another_size, set_up),
         cmocka_unit_test_setup(test_merging_between_blocks, set_up),
+        cmocka_unit_test_setup(test_refusals_are_cheap, set_up),
         cmocka_unit_test_setup(test_low, set_up),
         cmocka_unit_test_setup(test_impossible_sizes, set_up),
         cmocka_unit_test_setup(test_any_region, set_up),
         cmocka_unit_test_setup(test_newlib, set_up),
         cmocka_unit_test_setup(test_double_free, set_up),
         cmocka_unit_test_setup(test_no_block, set_up),
+        cmocka_unit_test_setup(test_overwritten_when_merging, set_up),
         cmocka_unit_test_setup(test_overwritten_class, set_up),
     };
 
