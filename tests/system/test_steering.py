@@ -422,7 +422,7 @@ def test_long(row, image, seconds):
                 for port in owned(wire, 1):
                     assert traffic.udp_echo(wire.udp(7, source=port), 40, (4, 1472, 9000), window=1).lost == 0
                 if size == 1:
-                    used.append(int(test_metrics.scrape(wire).total('ringside_heap_used_bytes')))
+                    used.append(int(test_metrics.scrape(wire, reset=True).total('ringside_heap_used_bytes')))
                 if time.monotonic() > end:
                     break
             connections.finish()
