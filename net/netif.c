@@ -55,15 +55,6 @@ void net_netif_trust(struct netif *netif, uint8_t flags)
 void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header)
 {
     struct interface *in = interface_of(netif);
-    uint32_t bytes = 0;
-    for (uint16_t i = 0; i < frame->count; i++)
-        bytes += frame->length[i];
-    bytes -= header;
-    if (bytes > UINT16_MAX) {
-        in->stats.rx_too_long++;
-        buffers_release(frame);
-        return;
-    }
     timewait_make_way(frame->buffer[0]->data + header, frame->length[0] - header);
     bool low = buffers_low(frame);
     struct pbuf *p = low ? buffers_copy(frame, header) : buffers_wrap(frame, header);
@@ -79,13 +70,25 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
     }
 }
 
+/* True if the frame is longer than a pbuf can say: looked at before it is copied, handed over or given to lwIP. */
+static bool too_long(const struct virtnet_frame *frame, uint32_t header)
+{
+    uint32_t bytes = 0;
+    for (uint16_t i = 0; i < frame->count; i++)
+        bytes += frame->length[i];
+    return bytes - header > UINT16_MAX;
+}
+
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
 {
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
     while (n < budget && virtnet_receive(in->pair, &frame)) {
-        if (!steer_frame(&frame, in->pair->header))
+        if (too_long(&frame, in->pair->header)) {
+            in->stats.rx_too_long++;
+            buffers_release(&frame);
+        } else if (!steer_frame(&frame, in->pair->header))
             net_netif_input(netif, &frame, in->pair->header);
         n++;
     }
