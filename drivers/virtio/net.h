@@ -18,9 +18,9 @@
 #define VIRTNET_MTU_MIN     68 /* RFC 791: no IPv4 below */
 #define VIRTNET_MTU_DEFAULT 1500
 #define VIRTNET_GSO_FRAME                                                                                              \
-    65550 /* bytes of the largest frame with GUEST_TSO4 or 6 (5.1.6.3.1: 65,562 with the header) */
+    65589 /* bytes of the largest frame with GUEST_TSO4 or 6 (1.4, 5.1.9.3.1: 65,601 with the header) */
 #define VIRTNET_RX_HUGE      32  /* so many of them at most are posted where each needs a buffer of its own */
-#define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
+#define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,609 bytes over buffers of 1,984, and one more */
 #define VIRTNET_TX_PIECES    20  /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
 

@@ -100,6 +100,18 @@ unit_programs += netserver_record_test
 netserver_record_test_kind := asan
 netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
 
+# What the specification says and the tests above do not show: tests/conformance names them.
+unit_programs += clauses_never_test clauses_ring_test clauses_net_test clauses_setup_test
+clauses_never_test_kind := asan
+clauses_never_test_sources := tests/unit/clauses_never_test.c $(modern_rig_sources) drivers/virtio/device.c drivers/virtio/features.c
+clauses_ring_test_kind := asan
+clauses_ring_test_sources := tests/unit/clauses_ring_test.c tests/unit/rig.c tests/unit/fake_device.c drivers/virtio/split.c
+clauses_net_test_kind := asan
+clauses_net_test_sources := tests/unit/clauses_net_test.c $(net_rig_sources) net/offload.c
+clauses_setup_test_kind := asan
+clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
+	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
