@@ -27,10 +27,16 @@ struct value {
     double number;
 };
 
+static void skip_blanks(struct scan *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\r' || *s->at == '\n'))
+        s->at++;
+}
+
+/* Skips blanks in any case. */
 static bool next_is(struct scan *s, char c)
 {
-    while (s->at < s->end && strchr(" \t\r\n", *s->at) != NULL && *s->at != '\0')
-        s->at++;
+    skip_blanks(s);
     if (s->at == s->end || *s->at != c)
         return false;
     s->at++;
@@ -231,7 +237,7 @@ static bool scan_wishes(const char *text, size_t n, double wish[NAMES])
         if (!some && !next_is(&s, '}'))
             return false;
     }
-    next_is(&s, '\0'); /* skips what is blank */
+    skip_blanks(&s);
     return s.at == s.end;
 }
 
