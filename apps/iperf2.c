@@ -19,7 +19,7 @@
 #define ANSWER       0x80000000u /* connect back: not done */
 #define TICK_NS      10000000u
 #define DATA_BYTES   32768u
-#define FLOWS_MAX    4096u
+#define FLOWS_MAX    1024u
 #define SLOTS        256u
 #define LOOK_MS      1000u
 #define IDLE_NS      30000000000ull /* after which a UDP test is forgotten that did not end, */
@@ -40,7 +40,7 @@ static unsigned connections, flow_count;
 static void log_end(const char *what, uint64_t bytes)
 {
     log_debug("iperf2",
-              "%s ends after %llu bytes; now %u connections, %u flows; heap %llu; so far %llu connections, "
+              "%s after %llu bytes; now %u connections, %u flows; heap %llu; so far %llu connections, "
               "%llu flows, %llu reports, %llu stray, %llu without room",
               what, (unsigned long long)bytes, connections, flow_count, (unsigned long long)heap_stats().used,
               (unsigned long long)stats.connections, (unsigned long long)stats.flows, (unsigned long long)stats.reports,
@@ -73,7 +73,7 @@ struct connection {
 static void forget(struct connection *c)
 {
     connections--;
-    log_end("a connection", c->bytes);
+    log_end("a connection ends", c->bytes);
     free(c);
 }
 
@@ -191,7 +191,8 @@ static struct flow **slot_of(const ip_addr_t *peer, u16_t port)
 
 static void on_look(void *arg)
 {
-    uint64_t now = clock_ns();
+    uint64_t now = clock_ns(), bytes = 0;
+    unsigned before = flow_count;
     (void)arg;
     for (unsigned i = 0; i < SLOTS; i++) {
         for (struct flow **at = &table[i], *f; (f = *at) != NULL;) {
@@ -201,10 +202,12 @@ static void on_look(void *arg)
             }
             *at = f->next;
             flow_count--;
-            log_end(f->ended ? "a UDP test" : "a UDP test without an end", f->bytes);
+            bytes += f->bytes;
             free(f);
         }
     }
+    if (flow_count < before)
+        log_end("UDP tests are forgotten", bytes);
     if (flow_count > 0)
         sys_timeout(LOOK_MS, on_look, NULL);
 }

@@ -37,6 +37,8 @@ procps                 | test               | sysctl, in the tests of the test p
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 

@@ -79,15 +79,22 @@ uint64_t i3_stream_due(const struct stream *s)
     return s->leg->began + (uint64_t)((double)s->bytes * 8.0 * SECOND_NS / (double)s->leg->spec->rate);
 }
 
+/* Each time it is another one's turn to be the first: when the ring is full, the last get nothing. */
 static void pump(struct leg *leg)
 {
-    for (struct stream *s = leg->streams; s != NULL; s = s->next) {
-        if (!s->open || !s->sender || leg->stopped)
+    struct stream *head = leg->streams, *last = NULL;
+    for (struct stream *s = head; s != NULL; last = s, s = s->next) {
+        if (!s->open || !s->sender)
             continue;
         if (leg->spec->udp)
             i3_udp_send(s);
         else
             i3_tcp_send(s);
+    }
+    if (head != last) {
+        leg->streams = head->next;
+        head->next = NULL;
+        last->next = head;
     }
 }
 
