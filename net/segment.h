@@ -32,6 +32,8 @@ struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd);
 /* Notes on a segment that is about to be sent, its TCP header first in `p`, what the device must cut it into. */
 static inline void net_tcp_mark(struct pbuf *p, const struct tcp_hdr *header, const struct tcp_pcb *pcb)
 {
+    if (pcb == NULL) /* a reset of nobody's */
+        return;
     u16_t bytes = TCPH_HDRLEN_BYTES(header), unit = (u16_t)(pcb->mss - (bytes - TCP_HLEN));
     p->gso_size = p->tot_len - bytes > unit ? unit : 0;
 }

@@ -8,11 +8,11 @@
 #include "kernel/console.h"
 #include "kernel/memory.h"
 
-#define RX_BUFFER     2048u           /* bytes of a receive buffer, struct and all, */
-#define RX_BUFFER_GSO 4096u           /* and where packets of up to 64 KiB may come in several */
-#define RX_SPARE_MAX  512u            /* buffers beyond the ring's, for what the stack holds; */
-#define RX_SPARE_HUGE VIRTNET_RX_HUGE /* and where each of them holds 64 KiB */
-#define RX_LOW_MAX    64u             /* see struct rx_pool */
+#define RX_BUFFER     2048u      /* bytes of a receive buffer, struct and all, */
+#define RX_BUFFER_GSO 4096u      /* and where packets of up to 64 KiB may come in several */
+#define RX_SPARE_MAX  512u       /* buffers beyond the ring's, for what the stack holds, */
+#define RX_SPARE_ROOM (2u << 20) /* and the bytes they may take */
+#define RX_LOW_MAX    64u        /* see struct rx_pool */
 #define VLAN_TAG      4u
 #define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
@@ -38,21 +38,24 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
 }
 
-/* Bytes for a frame in a buffer: 2 or 4 KiB with the struct; more where a whole frame must fit into one (no mergeable
- * buffers: 5.1.6.3.1). */
-static uint32_t buffer_data(const struct virtnet *net)
+/* Bytes for a frame in a buffer. With mergeable buffers 2 or 4 KiB, struct and all, but never so few that a whole ring
+ * of them is too small for the largest packet; without, the largest frame must fit into one (5.1.6.3.1). */
+static uint32_t buffer_data(const struct virtnet *net, uint16_t ring)
 {
-    uint32_t own = (uint32_t)sizeof(struct rx_buffer);
-    if (virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF))
-        return (virtnet_gets_gso(net) ? RX_BUFFER_GSO : RX_BUFFER) - own;
-    uint32_t frame = virtnet_gets_gso(net) ? VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME : RX_DATA_MIN + net->mtu;
-    return frame > RX_BUFFER - own ? (frame + 63u) & ~63u : RX_BUFFER - own;
+    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = RX_DATA_MIN + net->mtu;
+    if (virtnet_gets_gso(net))
+        least = VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME;
+    if (virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF)) {
+        usual = virtnet_gets_gso(net) ? RX_BUFFER_GSO - own : usual;
+        least = (least + ring - 1) / ring;
+    }
+    return least > usual ? (least + 63u) & ~63u : usual;
 }
 
 static bool make_pool(struct virtnet_pair *pair)
 {
-    uint32_t data = buffer_data(pair->net), each = data + (uint32_t)sizeof(struct rx_buffer);
-    uint32_t want = pair->rx.size + (data >= VIRTNET_GSO_FRAME ? RX_SPARE_HUGE : RX_SPARE_MAX);
+    uint32_t data = buffer_data(pair->net, pair->rx.size), each = data + (uint32_t)sizeof(struct rx_buffer);
+    uint32_t want = pair->rx.size + (RX_SPARE_ROOM / each < RX_SPARE_MAX ? RX_SPARE_ROOM / each : RX_SPARE_MAX);
     pair->pool.data_size = data;
     pair->pool.home = pair->number;
     uint64_t room = heap_stats().untouched / 2;
