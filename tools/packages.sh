@@ -40,6 +40,8 @@ chromium               | test               | shows the status page, without a s
 chromium-driver        | test               | steers it
 python3-selenium       | test               | speaks to the driver
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 

@@ -1,259 +1,12 @@
 /* What the specification says of how a driver sets a device up (virtio 1.3, chapters 2, 3, 4.1 and 5.1.4 to 5.1.6),
  * seen from the device's end: every register that is written, in order, every field of the configuration that is read,
  * every command, every interrupt. The device is modern_rig's, with fake_device behind its control queue. */
-#include "tests/unit/modern_rig.h"
+#include "tests/unit/clauses_rig.h"
 
-#include <linux/virtio_config.h>
-#include "drivers/virtio/net.h"
-#include "kernel/apic.h"
-#include "kernel/clock.h"
-#include "kernel/memory.h"
-#include "kernel/random.h"
 #include "kernel/traps.h"
-#include "tests/unit/fake_device.h"
-
-#define F(name)  FEATURE_BIT(VIRTIO_NET_F_##name)
-#define VERSION1 FEATURE_BIT(VIRTIO_F_VERSION_1)
-
-/* device_status (2.1). */
-#define DRIVER_OK   4
-#define FEATURES_OK 8
-#define FAILED      0x80
 
 /* The common structure's registers (4.1.4.3). */
-enum {
-    OFFER_SELECT = 0,
-    SELECT = 8,
-    ACCEPT = 12,
-    STATUS = 20,
-    QUEUE = 22,
-    SIZE = 24,
-    VECTOR = 26,
-    ENABLE = 28,
-    AREAS = 32
-};
-
-static struct virtnet net, core[4];
-static struct virtio_error error;
-static struct virtio_net_config config;
-static void *memory[64];
-static unsigned memory_count;
-static struct {
-    void (*handler)(void *argument);
-    void *argument;
-} irq[256];
-
-/* The control queue's device, and the commands it was given: class, command, first data word. */
-static struct fake_device control;
-static bool control_there;
-static struct {
-    uint8_t class, command;
-    uint16_t word;
-    uint8_t status;        /* of the device when it came */
-    unsigned enabled;      /* queues enabled then */
-    uint16_t transmitting; /* frames then in transmit queues */
-} command[16];
-static unsigned commands;
-
-static unsigned early_bells; /* notifications before DRIVER_OK */
-
-/* ---- what the driver is linked with ---- */
-
-static void serve_control(void);
-
-/* The driver looks at the clock while it waits for an answer: the device's turn. */
-uint64_t clock_ns(void)
-{
-    static uint64_t now;
-
-    serve_control();
-    return now += 100000;
-}
-
-uint64_t random_next(void)
-{
-    return 0x0102030405060708;
-}
-
-void irq_install(uint8_t vector, void (*handler)(void *argument), void *argument)
-{
-    irq[vector].handler = handler;
-    irq[vector].argument = argument;
-}
-
-void pic_enable(uint8_t line)
-{
-    (void)line;
-}
-
-void *heap_alloc_aligned(size_t size, size_t align)
-{
-    void *p = NULL;
-
-    check(memory_count < COUNT_OF(memory) && posix_memalign(&p, align, size ? size : 1) == 0, "no memory");
-    memset(p, 0, size);
-    memory[memory_count++] = p;
-    return p;
-}
-
-struct heap_stats heap_stats(void)
-{
-    return (struct heap_stats){ .untouched = 1 << 20 };
-}
-
-/* ---- the device ---- */
-
-static unsigned enabled_queues(void)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < MODERN_QUEUES; i++)
-        n += modern.dev.queue[i].enabled;
-    return n;
-}
-
-static const struct vring_avail *available(unsigned queue)
-{
-    return (const struct vring_avail *)(uintptr_t)modern.dev.queue[queue].area[1];
-}
-
-static uint16_t in_transmit_queues(void)
-{
-    uint16_t n = 0;
-
-    for (unsigned i = 1; i < 2u * config.max_virtqueue_pairs && i < MODERN_QUEUES; i += 2)
-        n = (uint16_t)(n + (modern.dev.queue[i].enabled ? available(i)->idx : 0));
-    return n;
-}
-
-/* Takes a command, notes it, answers OK. */
-static void serve_control(void)
-{
-    unsigned index = 2u * config.max_virtqueue_pairs;
-    struct fake_chain chain;
-
-    if (!(modern.dev.status & DRIVER_OK) || index >= MODERN_QUEUES || !modern.dev.queue[index].enabled)
-        return;
-    const struct modern_queue *q = &modern.dev.queue[index];
-    if (!control_there)
-        fake_device_init(&control, (void *)(uintptr_t)q->area[0], (void *)(uintptr_t)q->area[1],
-                         (void *)(uintptr_t)q->area[2], q->size, false, false);
-    if (!control_there)
-        control.violation[0] = '\0'; /* it comes late: the indices are no longer 0 */
-    control_there = true;
-    if (!fake_device_take(&control, &chain))
-        return;
-    check(!control.violation[0] && commands < COUNT_OF(command), "%s", control.violation);
-    const uint8_t *header = (const uint8_t *)(uintptr_t)chain.piece[0].addr;
-    command[commands].class = header[0];
-    command[commands].command = header[1];
-    if (chain.pieces == 3)
-        memcpy(&command[commands].word, (const void *)(uintptr_t)chain.piece[1].addr, 2);
-    command[commands].status = modern.dev.status;
-    command[commands].enabled = enabled_queues();
-    command[commands++].transmitting = in_transmit_queues();
-    *(uint8_t *)(uintptr_t)chain.piece[chain.pieces - 1].addr = VIRTIO_NET_OK;
-    fake_device_return(&control, 0, 1);
-    fake_device_publish(&control);
-}
-
-static void see_status(uint8_t status)
-{
-    if (!(status & DRIVER_OK) || (modern.dev.status & DRIVER_OK))
-        return;
-    for (unsigned i = 0; i < NOTIFY_LENGTH; i++)
-        early_bells += (uint8_t)modern.bar[4][NOTIFY_AT + i] != 0xee;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    while (memory_count > 0)
-        free(memory[--memory_count]);
-    if (control_there)
-        fake_device_free(&control);
-    control_there = false;
-    return 0;
-}
-
-static int set_up(void **state)
-{
-    tear_down(state);
-    modern_set_up(state);
-    memset(&net, 0x5a, sizeof(net));
-    memset(&error, 0, sizeof(error));
-    memset(&config, 0, sizeof(config));
-    memcpy(config.mac, "\x52\x54\x00\x12\x34\x56", 6);
-    config.mtu = 1400;
-    config.status = VIRTIO_NET_S_LINK_UP;
-    config.max_virtqueue_pairs = 1;
-    config.rss_max_key_size = 40;
-    config.rss_max_indirection_table_length = 128;
-    config.supported_hash_types = 0x1ff;
-    modern.dev.config = (const uint8_t *)&config;
-    modern.dev.offered = VERSION1 | F(MAC) | F(STATUS) | F(MRG_RXBUF);
-    modern.dev.on_status = see_status;
-    memset(modern.bar[4] + NOTIFY_AT, 0xee, NOTIFY_LENGTH);
-    memset(irq, 0, sizeof(irq));
-    memset(command, 0, sizeof(command));
-    commands = early_bells = 0;
-    return 0;
-}
-
-/* The same with the four structures and `vectors` MSI-X vectors (0: none). */
-static void set_up_plain(unsigned vectors)
-{
-    set_up(NULL);
-    modern_add_all_good_but(0);
-    if (vectors == 0)
-        return;
-    unsigned at = modern_add_cap(0x11, 12);
-    fake_pci_set(modern.function, at + 2, 2, vectors - 1, 0xc000);
-    memset(modern.bar[0], 0, BAR_SIZE);
-}
-
-static void offer_pairs(uint16_t pairs)
-{
-    modern.dev.offered |= F(MQ) | F(CTRL_VQ);
-    modern.dev.queue_count = MODERN_QUEUES;
-    config.max_virtqueue_pairs = pairs;
-}
-
-/* Looks at the device with these features off, up to FEATURES_OK. */
-static bool probe(uint64_t off, uint16_t ring_max, uint16_t pairs)
-{
-    struct feature_request request = { off, 0 };
-
-    fake_console_clear();
-    modern_find_device();
-    return virtnet_probe(&net, &modern.device, &request, ring_max, pairs, &error);
-}
-
-/* All the rest, with one pair per core. */
-static bool bring_up(uint16_t pairs)
-{
-    struct virtnet_peer peer[4];
-    static uint8_t key[CONTROL_RSS_KEY], table[CONTROL_RSS_TABLE];
-
-    virtnet_plan(&net, pairs);
-    for (uint16_t i = 0; i < pairs; i++) {
-        struct virtnet *own = i == 0 ? &net : &core[i];
-        if (i > 0)
-            virtnet_attach(own, &net);
-        assert_true(virtnet_layout(own, i, &error));
-        peer[i] = (struct virtnet_peer){ &own->pair, 10u + i };
-    }
-    return virtnet_start(&net, peer, pairs, key, table, &error);
-}
-
-static void start(unsigned vectors, uint16_t pairs)
-{
-    set_up_plain(vectors);
-    if (pairs > 1)
-        offer_pairs(4);
-    assert_true(probe(0, 16, pairs));
-    check(bring_up(pairs), "%s", error.text);
-}
+enum { SELECT = 8, ACCEPT = 12, STATUS = 20, QUEUE = 22, SIZE = 24, VECTOR = 26, ENABLE = 28, AREAS = 32 };
 
 /* ---- the order of steps ---- */
 
@@ -270,7 +23,7 @@ static void test_order_of_all_steps(void **state)
         uint8_t status = 0xff;
         bool set[3 + 6] = { false };
 
-        start(9, pairs);
+        clauses_run(9, pairs);
         for (unsigned i = 0; i < modern.dev.log_count; i++) {
             const struct modern_write *w = &modern.dev.log[i];
             if (w->at == STATUS) {
@@ -294,7 +47,7 @@ static void test_order_of_all_steps(void **state)
         }
         assert_int_equal(steps, COUNT_OF(order));
         assert_int_equal(enabled, pairs == 1 ? 2 : 9);
-        assert_int_equal(early_bells, 0);
+        assert_int_equal(rig.early_bells, 0);
         assert_int_equal(modern.dev.misfits, 0);
     }
 }
@@ -307,13 +60,13 @@ static void test_status_only_grows(void **state)
     for (unsigned what = 0; what < 6; what++) {
         uint8_t last = 0;
 
-        set_up_plain(3);
+        clauses_plain(3);
         modern.dev.offered &= what == 1 ? ~VERSION1 : UINT64_MAX;
         modern.dev.queue[0].size = what == 2 ? 0 : 256;
         modern.dev.loses_size = what == 3;
         modern.dev.loses_vector = what == 4;
         modern.dev.queue[1].notify_off = what == 5 ? 0xffff : 1;
-        bool good = probe(0, 16, 1) && bring_up(1);
+        bool good = clauses_probe(0, 16, 1) && clauses_bring_up(1);
         assert_int_equal(good, what == 0);
         for (unsigned i = 0; i < modern.dev.log_count; i++) {
             const struct modern_write *w = &modern.dev.log[i];
@@ -323,6 +76,61 @@ static void test_status_only_grows(void **state)
             last = (uint8_t)w->value;
         }
         assert_int_equal(last & FAILED, good ? 0 : FAILED);
+    }
+}
+
+/* A device that was reset is set up again in the same order (2.1.1, 2.4.2), and what it had is taken back between the
+ * reset and the new rings (3.3.1): every buffer is there again, what was to be sent is accounted for. */
+static unsigned taken_back;
+
+static void not_sent(struct virtnet_pair *pair, void *token)
+{
+    (void)pair;
+    assert_non_null(token);
+    taken_back++;
+}
+
+static void test_reset_and_again(void **state)
+{
+    static const uint8_t order[] = { 0, 1, 3, 0xb, 0xf };
+
+    (void)state;
+    for (uint16_t pairs = 1; pairs <= 4; pairs += 3) {
+        unsigned steps = 0;
+
+        clauses_run(9, pairs);
+        uint64_t features = modern.dev.accepted;
+        uint32_t free_count = rig.net.pair.pool.free_count;
+        for (unsigned n = 0; n < 3; n++)
+            assert_true(virtnet_send(&rig.net.pair, virtnet_slot(&rig.net.pair), 100, NULL, 0));
+        virtnet_flush(&rig.net.pair);
+        modern.dev.status |= 0x40;
+        uint8_t status = 0;
+        assert_true(virtnet_needs_reset(&rig.net, &status));
+        assert_int_equal(status, 0x4f);
+        modern.dev.log_count = rig.commands = taken_back = 0;
+        check(virtnet_reset(&rig.net, &rig.error), "%s", rig.error.text);
+        assert_int_equal(modern.dev.status, 0xb);
+        for (uint16_t i = 0; i < pairs; i++) {
+            struct virtnet *own = i == 0 ? &rig.net : &rig.core[i];
+            virtnet_take_back(&own->pair, not_sent);
+            assert_int_equal(own->pair.rx.in_flight + own->pair.tx.in_flight, 0);
+            virtnet_relay(own);
+        }
+        check(clauses_start(pairs), "%s", rig.error.text);
+        for (unsigned i = 0; i < modern.dev.log_count; i++)
+            if (modern.dev.log[i].at == STATUS)
+                check(steps < COUNT_OF(order) && modern.dev.log[i].value == order[steps++], "status %x as step %u",
+                      modern.dev.log[i].value, steps);
+        assert_int_equal(steps, COUNT_OF(order));
+        assert_int_equal(taken_back, 3);
+        assert_int_equal(rig.early_bells, 0);
+        assert_int_equal(modern.dev.accepted, features);
+        assert_int_equal(rig.net.pair.pool.free_count, free_count);
+        assert_int_equal(rig.commands, pairs > 1);
+        for (unsigned i = 0; i < pairs; i++)
+            assert_int_equal(clauses_available(2 * i)->idx, 16);
+        assert_false(virtnet_needs_reset(&rig.net, &status));
     }
 }
 
@@ -339,11 +147,11 @@ static void test_everything_offered(void **state)
     (void)state;
     for (size_t i = 0; i < count; i++)
         implemented |= f[i].implemented ? FEATURE_BIT(f[i].bit) : 0;
-    set_up_plain(3);
+    clauses_plain(3);
     modern.dev.offered = UINT64_MAX;
     modern.dev.offers_beyond = true;
-    assert_true(probe(0, 16, 1));
-    check(bring_up(1), "%s", error.text);
+    assert_true(clauses_probe(0, 16, 1));
+    check(clauses_bring_up(1), "%s", rig.error.text);
     assert_int_equal(modern.dev.accepted, implemented);
     assert_int_equal(modern.dev.status, 0xf);
     for (unsigned i = 0; i < modern.dev.log_count; i++)
@@ -354,12 +162,12 @@ static void test_everything_offered(void **state)
 static void test_version_1_is_not_optional(void **state)
 {
     (void)state;
-    set_up_plain(3);
-    assert_true(probe(~VERSION1, 16, 1));
+    clauses_plain(3);
+    assert_true(clauses_probe(~VERSION1, 16, 1));
     assert_int_equal(modern.dev.accepted, VERSION1);
-    set_up_plain(3);
-    assert_false(probe(VERSION1, 16, 1));
-    assert_non_null(strstr(error.text, "version_1"));
+    clauses_plain(3);
+    assert_false(clauses_probe(VERSION1, 16, 1));
+    assert_non_null(strstr(rig.error.text, "version_1"));
     assert_true(modern.dev.status & FAILED);
     assert_false(modern.dev.status & FEATURES_OK);
 }
@@ -384,15 +192,15 @@ static void test_fields_need_their_features(void **state)
     for (unsigned n = 0; n < 1u << COUNT_OF(bit); n++) {
         uint64_t allowed = 0;
 
-        set_up_plain(0);
+        clauses_plain(0);
         modern.dev.offered = VERSION1;
         for (unsigned i = 0; i < COUNT_OF(bit); i++)
             modern.dev.offered |= n & 1u << i ? bit[i] : 0;
         for (unsigned i = 0; i < COUNT_OF(field); i++)
             if (modern.dev.offered & field[i].features)
                 allowed |= ((1ull << field[i].bytes) - 1) << field[i].at;
-        assert_true(probe(0, 16, 4));
-        virtnet_link_up(&net);
+        assert_true(clauses_probe(0, 16, 4));
+        virtnet_link_up(&rig.net);
         check(!(modern.dev.config_touched & ~allowed), "device_feature %llx: bytes %llx of the configuration are read",
               (unsigned long long)modern.dev.offered, (unsigned long long)(modern.dev.config_touched & ~allowed));
         assert_int_equal(modern.dev.misfits, 0);
@@ -403,12 +211,12 @@ static void test_fields_need_their_features(void **state)
 static void test_widths(void **state)
 {
     (void)state;
-    set_up_plain(0);
+    clauses_plain(0);
     modern.dev.offered |= F(MTU) | F(MQ) | F(CTRL_VQ) | F(RSS);
-    assert_true(probe(0, 16, 1));
+    assert_true(clauses_probe(0, 16, 1));
     /* mtu, then mac, max_virtqueue_pairs, rss_max_key_size, rss_max_indirection_table_length, supported_hash_types */
     assert_int_equal(modern.dev.config_reads, 1 + 6 + 1 + 1 + 1 + 1);
-    virtnet_link_up(&net);
+    virtnet_link_up(&rig.net);
     assert_int_equal(modern.dev.config_reads, 12);
 }
 
@@ -419,16 +227,16 @@ static void test_bad_mac_is_not_acknowledged(void **state)
 
     (void)state;
     for (unsigned i = 0; i < COUNT_OF(bad); i++) {
-        set_up_plain(0);
-        memcpy(config.mac, bad[i], 6);
-        assert_true(probe(0, 16, 1));
+        clauses_plain(0);
+        memcpy(rig.config.mac, bad[i], 6);
+        assert_true(clauses_probe(0, 16, 1));
         assert_false(modern.dev.accepted & F(MAC));
-        assert_false(virtnet_has(&net, VIRTIO_NET_F_MAC));
-        assert_memory_equal(net.mac, "\x0a\x07\x06\x05\x04\x03", 6); /* random, locally administered */
+        assert_false(virtnet_has(&rig.net, VIRTIO_NET_F_MAC));
+        assert_memory_equal(rig.net.mac, "\x0a\x07\x06\x05\x04\x03", 6); /* random, locally administered */
     }
-    set_up_plain(0);
-    assert_true(probe(F(MAC), 16, 1));
-    assert_memory_equal(net.mac, "\x0a\x07\x06\x05\x04\x03", 6);
+    clauses_plain(0);
+    assert_true(clauses_probe(F(MAC), 16, 1));
+    assert_memory_equal(rig.net.mac, "\x0a\x07\x06\x05\x04\x03", 6);
     assert_int_equal(fake_console_count(LOG_WARN), 0);
 }
 
@@ -440,12 +248,12 @@ static void test_long_structures(void **state)
     static const uint32_t lengths[TYPES + 1] = { 0, 0x1000, NOTIFY_LENGTH, 0x1000, BAR_SIZE - DEVICE_AT };
 
     (void)state;
-    set_up(NULL);
+    clauses_set_up(NULL);
     for (uint8_t type = 1; type <= TYPES; type++)
         modern_add_structure(type, 4, good[type].offset, lengths[type]);
-    assert_true(probe(0, 16, 1));
-    check(bring_up(1), "%s", error.text);
-    assert_int_equal(net.transport.config_length, BAR_SIZE - DEVICE_AT);
+    assert_true(clauses_probe(0, 16, 1));
+    check(clauses_bring_up(1), "%s", rig.error.text);
+    assert_int_equal(rig.net.transport.config_length, BAR_SIZE - DEVICE_AT);
 }
 
 /* 4.1.4.1: capabilities longer than described, each type by itself and all. */
@@ -453,7 +261,7 @@ static void test_longer_capabilities(void **state)
 {
     (void)state;
     for (unsigned longer = 1; longer <= TYPES + 1; longer++) {
-        set_up(NULL);
+        clauses_set_up(NULL);
         for (uint8_t type = 1; type <= TYPES; type++) {
             unsigned at = modern_add_structure(type, 4, good[type].offset, good[type].length);
             if (longer == type || longer > TYPES) {
@@ -462,12 +270,12 @@ static void test_longer_capabilities(void **state)
                 modern.next_cap = at + length;
             }
         }
-        assert_true(probe(0, 16, 1));
-        assert_ptr_equal(net.transport.common, modern.bar[4]);
-        assert_ptr_equal(net.transport.isr, modern.bar[4] + ISR_AT);
-        assert_ptr_equal(net.transport.config, modern.bar[4] + DEVICE_AT);
-        assert_ptr_equal(net.transport.notify, modern.bar[4] + NOTIFY_AT);
-        check(bring_up(1), "%s", error.text);
+        assert_true(clauses_probe(0, 16, 1));
+        assert_ptr_equal(rig.net.transport.common, modern.bar[4]);
+        assert_ptr_equal(rig.net.transport.isr, modern.bar[4] + ISR_AT);
+        assert_ptr_equal(rig.net.transport.config, modern.bar[4] + DEVICE_AT);
+        assert_ptr_equal(rig.net.transport.notify, modern.bar[4] + NOTIFY_AT);
+        check(clauses_bring_up(1), "%s", rig.error.text);
     }
 }
 
@@ -478,7 +286,7 @@ static void test_capabilities_are_not_written(void **state)
     (void)state;
     for (unsigned vectors = 0; vectors <= 3; vectors += 3) {
         uint8_t before[256];
-        set_up(NULL);
+        clauses_set_up(NULL);
         modern_add_structure(CAP_PCI, 0, 0, 0);
         modern_add_structure(9, 4, 0, 0x1000); /* vendor data */
         modern_add_all_good_but(0);
@@ -489,9 +297,9 @@ static void test_capabilities_are_not_written(void **state)
         for (unsigned at = 0x40; at < 0x100; at++)           /* all could be written */
             modern.function->writable[at] = 0xff;
         memcpy(before, modern.function->space, sizeof(before));
-        assert_true(probe(0, 16, 1));
-        check(bring_up(1), "%s", error.text);
-        virtnet_link_up(&net);
+        assert_true(clauses_probe(0, 16, 1));
+        check(clauses_bring_up(1), "%s", rig.error.text);
+        virtnet_link_up(&rig.net);
         for (unsigned at = 0x40; at < 0x100; at++)
             check(modern.function->space[at] == before[at] || (vectors && at - msix - 2 < 2), "byte %x is written", at);
     }
@@ -506,12 +314,12 @@ static void test_sizes_are_powers_of_two(void **state)
     for (unsigned n = 0; n < 200; n++) {
         unsigned sizes = 0;
 
-        set_up_plain(0);
-        offer_pairs(1);
+        clauses_plain(0);
+        clauses_offer_pairs(1);
         for (unsigned i = 0; i < 3; i++)
             modern.dev.queue[i].size = (uint16_t)(2 + chance_below(&seed, n % 2 ? 2000 : 100));
-        assert_true(probe(0, (uint16_t)(chance(&seed) & 1 ? 0 : 2u << chance_below(&seed, 10)), 1));
-        check(bring_up(1), "%s", error.text);
+        assert_true(clauses_probe(0, (uint16_t)(chance(&seed) & 1 ? 0 : 2u << chance_below(&seed, 10)), 1));
+        check(clauses_bring_up(1), "%s", rig.error.text);
         for (unsigned i = 0; i < modern.dev.log_count; i++) {
             uint32_t size = modern.dev.log[i].value;
             if (modern.dev.log[i].at == SIZE)
@@ -530,7 +338,7 @@ static void test_any_number_of_vectors(void **state)
     for (unsigned vectors = 1; vectors <= 2048; vectors += vectors < 20 ? 1 : vectors < 1024 ? 97 : 256) {
         for (uint16_t pairs = 1; pairs <= 4; pairs++) {
             unsigned named = 0;
-            start(vectors, pairs);
+            clauses_run(vectors, pairs);
             assert_true(modern.dev.config_vector < vectors);
             for (unsigned i = 0; i < 2u * pairs; i++)
                 assert_true(modern.dev.queue[i].enabled && modern.dev.queue[i].vector < vectors);
@@ -539,14 +347,8 @@ static void test_any_number_of_vectors(void **state)
             assert_true(named >= 2u * pairs);
         }
     }
-    start(2048, 1);
+    clauses_run(2048, 1);
     assert_int_equal(modern.dev.status, 0xf);
-}
-
-static void raise(uint8_t vector)
-{
-    if (irq[vector].handler)
-        irq[vector].handler(irq[vector].argument);
 }
 
 static const uint8_t vectors_in_use[] = { VECTOR_CONFIG, VECTOR_RX, VECTOR_TX, VECTOR_QUEUES };
@@ -556,11 +358,11 @@ static void test_isr_is_left_alone(void **state)
 {
     (void)state;
     for (unsigned vectors = 1; vectors <= 3; vectors++) {
-        start(vectors, 1);
+        clauses_run(vectors, 1);
         modern.dev.isr = 3;
         for (unsigned i = 0; i < COUNT_OF(vectors_in_use); i++)
-            raise(vectors_in_use[i]);
-        assert_true(net.pair.rx_stats.interrupts > 0);
+            clauses_raise(vectors_in_use[i]);
+        assert_true(rig.net.pair.rx_stats.interrupts > 0);
         assert_int_equal(modern.dev.isr_reads, 0);
         assert_int_equal(modern.dev.isr, 3);
     }
@@ -578,22 +380,22 @@ static void test_needless_interrupts(void **state)
     (void)state;
     for (unsigned vectors = 1; vectors <= 3; vectors++) {
         struct virtnet_frame frame;
-        start(vectors, 1);
-        uint32_t free_count = net.pair.pool.free_count;
+        clauses_run(vectors, 1);
+        uint32_t free_count = rig.net.pair.pool.free_count;
         for (unsigned n = 0; n < 100; n++) {
             for (unsigned i = 0; i < COUNT_OF(vectors_in_use); i++)
-                raise(vectors_in_use[i]);
-            assert_false(virtnet_receive(&net.pair, &frame));
-            assert_int_equal(virtnet_reclaim(&net.pair, 64, never_done), 0);
-            virtnet_flush(&net.pair);
-            assert_true(virtnet_sleep(&net.pair, true));
-            virtnet_awake(&net.pair);
+                clauses_raise(vectors_in_use[i]);
+            assert_false(virtnet_receive(&rig.net.pair, &frame));
+            assert_int_equal(virtnet_reclaim(&rig.net.pair, 64, never_done), 0);
+            virtnet_flush(&rig.net.pair);
+            assert_true(virtnet_sleep(&rig.net.pair, true));
+            virtnet_awake(&rig.net.pair);
         }
-        virtnet_report_faults(&net.pair);
-        assert_int_equal(net.pair.pool.free_count, free_count);
-        assert_int_equal(net.pair.rx.stats.bad_used + net.pair.tx.stats.bad_used, 0);
+        virtnet_report_faults(&rig.net.pair);
+        assert_int_equal(rig.net.pair.pool.free_count, free_count);
+        assert_int_equal(rig.net.pair.rx.stats.bad_used + rig.net.pair.tx.stats.bad_used, 0);
         assert_int_equal(fake_console_count(LOG_ERROR), 0);
-        assert_true(virtnet_link_up(&net));
+        assert_true(virtnet_link_up(&rig.net));
     }
 }
 
@@ -604,12 +406,12 @@ static void test_each_pair_has_buffers(void **state)
 {
     (void)state;
     for (uint16_t pairs = 1; pairs <= 4; pairs++) {
-        start(9, pairs);
+        clauses_run(9, pairs);
         for (unsigned i = 0; i < pairs; i++) {
-            assert_int_equal(available(2 * i)->idx, 16);
-            assert_int_equal(available(2 * i + 1)->idx, 0);
+            assert_int_equal(clauses_available(2 * i)->idx, 16);
+            assert_int_equal(clauses_available(2 * i + 1)->idx, 0);
         }
-        assert_int_equal(net.pairs, pairs);
+        assert_int_equal(rig.net.pairs, pairs);
     }
 }
 
@@ -619,14 +421,14 @@ static void test_pairs_are_set_last(void **state)
 {
     (void)state;
     for (uint16_t pairs = 2; pairs <= 4; pairs++) {
-        start(9, pairs);
-        assert_int_equal(commands, 1);
-        assert_int_equal(command[0].class, VIRTIO_NET_CTRL_MQ);
-        assert_int_equal(command[0].command, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);
-        assert_int_equal(command[0].word, pairs);
-        assert_int_equal(command[0].status, 0xf);
-        assert_int_equal(command[0].enabled, 2 * pairs + 1);
-        assert_int_equal(command[0].transmitting, 0);
+        clauses_run(9, pairs);
+        assert_int_equal(rig.commands, 1);
+        assert_int_equal(rig.command[0].class, VIRTIO_NET_CTRL_MQ);
+        assert_int_equal(rig.command[0].command, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET);
+        assert_int_equal(rig.command[0].word, pairs);
+        assert_int_equal(rig.command[0].status, 0xf);
+        assert_int_equal(rig.command[0].enabled, 2 * pairs + 1);
+        assert_int_equal(rig.command[0].transmitting, 0);
     }
 }
 
@@ -638,38 +440,47 @@ static void test_commands_as_negotiated(void **state)
     (void)state;
     for (unsigned n = 0; n < 32; n++) {
         uint64_t all = n & 16 ? UINT64_MAX : 0;
-        set_up_plain(9);
-        offer_pairs(4);
+        clauses_plain(9);
+        clauses_offer_pairs(4);
         modern.dev.offered = (modern.dev.offered | all) & ~(F(MQ) | F(RSS) | F(HASH_REPORT));
         for (unsigned i = 0; i < COUNT_OF(feature); i++)
             modern.dev.offered |= n & 1u << i ? feature[i] : 0;
-        config.max_virtqueue_pairs = n & 3 ? 4 : 1; /* where the control queue is depends on it */
+        rig.config.max_virtqueue_pairs = n & 3 ? 4 : 1; /* where the control queue is depends on it */
         uint16_t pairs = n & 3 && n & 8 ? 4 : 1;
-        assert_true(probe(0, 16, pairs));
-        check(bring_up(pairs), "%s", error.text);
-        for (unsigned i = 0; i < commands; i++) {
-            unsigned what = command[i].command;
-            assert_int_equal(command[i].class, VIRTIO_NET_CTRL_MQ);
+        assert_true(clauses_probe(0, 16, pairs));
+        check(clauses_bring_up(pairs), "%s", rig.error.text);
+        for (unsigned i = 0; i < rig.commands; i++) {
+            unsigned what = rig.command[i].command;
+            assert_int_equal(rig.command[i].class, VIRTIO_NET_CTRL_MQ);
             check(what <= 2 && modern.dev.accepted & feature[what], "command %u with driver_feature %llx", what,
                   (unsigned long long)modern.dev.accepted);
         }
-        assert_true(commands > 0 || pairs == 1);
-        assert_true(net.pairs == pairs);
+        assert_true(rig.commands > 0 || pairs == 1);
+        assert_true(rig.net.pairs == pairs);
     }
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, clauses_set_up, clauses_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_order_of_all_steps),          TEST(test_status_only_grows),
-        TEST(test_everything_offered),          TEST(test_version_1_is_not_optional),
-        TEST(test_fields_need_their_features),  TEST(test_widths),
-        TEST(test_bad_mac_is_not_acknowledged), TEST(test_long_structures),
-        TEST(test_longer_capabilities),         TEST(test_capabilities_are_not_written),
-        TEST(test_sizes_are_powers_of_two),     TEST(test_any_number_of_vectors),
-        TEST(test_isr_is_left_alone),           TEST(test_needless_interrupts),
-        TEST(test_each_pair_has_buffers),       TEST(test_pairs_are_set_last),
+        TEST(test_order_of_all_steps),
+        TEST(test_status_only_grows),
+        TEST(test_reset_and_again),
+        TEST(test_everything_offered),
+        TEST(test_version_1_is_not_optional),
+        TEST(test_fields_need_their_features),
+        TEST(test_widths),
+        TEST(test_bad_mac_is_not_acknowledged),
+        TEST(test_long_structures),
+        TEST(test_longer_capabilities),
+        TEST(test_capabilities_are_not_written),
+        TEST(test_sizes_are_powers_of_two),
+        TEST(test_any_number_of_vectors),
+        TEST(test_isr_is_left_alone),
+        TEST(test_needless_interrupts),
+        TEST(test_each_pair_has_buffers),
+        TEST(test_pairs_are_set_last),
         TEST(test_commands_as_negotiated),
     };
 

@@ -109,8 +109,12 @@ clauses_ring_test_sources := tests/unit/clauses_ring_test.c tests/unit/rig.c tes
 clauses_net_test_kind := asan
 clauses_net_test_sources := tests/unit/clauses_net_test.c $(net_rig_sources) net/offload.c
 clauses_setup_test_kind := asan
-clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
+clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/clauses_rig.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
 	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+
+unit_programs += iperf3_text_test
+iperf3_text_test_kind := asan
+iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
