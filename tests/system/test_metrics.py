@@ -14,6 +14,7 @@ import prometheus
 import queues
 import rows
 import traffic
+import test_traffic
 import trafficmix
 import wires
 from prometheus import Answer, ask, get_request
@@ -90,7 +91,7 @@ def between(low, value, high, what):
 def test_counters_agree_with_the_outside(image, cores, rss):
     """Packets and bytes against the host's kernel, kicks and interrupts against QEMU's trace, per queue; and the numbers
     among themselves."""
-    with guest_on_tap(image, cores, rss=rss) as (wire, guest):
+    with guest_on_tap(image, cores, test_traffic.ONE_BY_ONE, rss=rss) as (wire, guest):
         trafficmix.reach(wire, wire.guest6)
         some_traffic(wire)
         settle(wire)
