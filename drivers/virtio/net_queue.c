@@ -38,13 +38,17 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
 }
 
+/* Bytes of the largest frame that may come in, header and all (5.1.6.3.1). */
+static uint32_t largest_frame(const struct virtnet *net)
+{
+    return virtnet_gets_gso(net) ? VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME : RX_DATA_MIN + net->mtu;
+}
+
 /* Bytes for a frame in a buffer. With mergeable buffers 2 or 4 KiB, struct and all, but never so few that a whole ring
- * of them is too small for the largest packet; without, the largest frame must fit into one (5.1.6.3.1). */
+ * of them is too small for the largest frame; without, that must fit into one. */
 static uint32_t buffer_data(const struct virtnet *net, uint16_t ring)
 {
-    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = RX_DATA_MIN + net->mtu;
-    if (virtnet_gets_gso(net))
-        least = VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME;
+    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = largest_frame(net);
     if (virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF)) {
         usual = virtnet_gets_gso(net) ? RX_BUFFER_GSO - own : usual;
         least = (least + ring - 1) / ring;
@@ -61,7 +65,7 @@ static bool make_pool(struct virtnet_pair *pair)
     uint64_t room = heap_stats().untouched / 2;
     uint32_t count = room / each < want ? (uint32_t)(room / each) : want;
     char *mem = heap_alloc_aligned((size_t)count * each, 64);
-    if (count == 0 || mem == NULL)
+    if (mem == NULL || (uint64_t)count * data < largest_frame(pair->net)) /* else the device waits for more, for ever */
         return false;
     for (uint32_t i = 0; i < count; i++) {
         struct rx_buffer *b = (struct rx_buffer *)(mem + (size_t)i * each);
