@@ -1,5 +1,6 @@
 """`ringside bench`: what the guest costs per transaction, and how fast it is, beside a Linux guest in the same QEMU."""
 import os
+import subprocess
 import sys
 import time
 
@@ -25,7 +26,8 @@ def _tables(options):
     """The tables that the options ask for."""
     if options.quick:
         return plan.quick()
-    return [plan.TABLES[name](options.full) for name in options.table or plan.TABLES]
+    # A table asked for by name comes with all its rows.
+    return [plan.TABLES[name](options.full or bool(options.table)) for name in options.table or plan.TABLES]
 
 
 def _head(options, kinds, results, before):
@@ -40,7 +42,6 @@ def _head(options, kinds, results, before):
 
 def qemu_version():
     """The version of the QEMU that runs the guests."""
-    import subprocess
     done = subprocess.run(['qemu-system-x86_64', '--version'], capture_output=True, text=True, timeout=20, check=False)
     return done.stdout.split('version ', 1)[-1].split(' ', 1)[0].split('\n', 1)[0]
 
@@ -58,7 +59,9 @@ def _measure(options, kinds, netperf, folder):
     results = run.run(cells)
     names = [k.name for k in kinds]
     writer = report.Writer(results, names)
-    notes = results.disturbed + [f'runs that lie apart: {line}' for line in report.unsteady(tables, results)]
+    apart, of = report.unsteady(tables, results)
+    notes = results.disturbed + ([f'runs of one cell differ by more than a quarter (marked ~) in {len(apart)} of {of} cells']
+                                 if apart else [])
     said = _head(options, kinds, results, before) + ([f'DISTURBED: {line}' for line in notes] or ['Nothing disturbed it.'])
     text, markdown = '', '# Ringside bench\n\n' + '\n\n'.join(said) + '\n\n'
     for table in tables:
@@ -69,6 +72,8 @@ def _measure(options, kinds, netperf, folder):
         picture = plots.draw(table, results, names, folder)
         if picture:
             markdown += f'![{table.title}]({picture})\n\n'
+    if apart:
+        markdown += '## Runs that differ by more than a quarter\n\n' + ''.join(f'- {line}\n' for line in apart)
     print('\n' + text + '\n'.join(said))
     report.write(os.path.join(folder, 'report.md'), markdown)
     print(f'report and plots: {shown(os.path.join(folder, "report.md"))}')

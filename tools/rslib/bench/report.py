@@ -79,6 +79,7 @@ class Writer:
         for what in ('kicks', 'interrupts'):
             second.heads += [f'{what}, {n}' for n in self.names]
         second.heads += ['poll=auto: interrupts'] if auto else []
+        own = []
         for row in table.rows:
             cell, auto_cell = row.cells['poll0'], row.cells.get('auto')
             if cell.mode == 'idle':
@@ -90,10 +91,20 @@ class Writer:
                                *([self.ratio(cell, 'instructions')] if self.base else []),
                                *(number(s.median) if (s := self.get(cell, n, 'rep_steps')) else '-' for n in self.names),
                                *([self.text(auto_cell, self.ours, 'working')] if auto else [])])
+            own.append(self._own_counters(cell))
             second.rows.append([cell.test, unit, f'{number(target.kicks)} / {number(target.interrupts)}',
                                 *(self.text(cell, n, what) for what in ('kicks', 'interrupts') for n in self.names),
                                 *([self.text(auto_cell, self.ours, 'interrupts')] if auto else [])])
+        second.notes.append(f"Kicks and interrupts are QEMU's trace events. By {self.ours}'s own counters: {'; '.join(own)}.")
         return [first, second]
+
+    def _own_counters(self, cell):
+        """Kicks and interrupts as our guest counted them itself."""
+        samples = [s.guest for s in self.results.samples.get((cell, self.ours), ()) if s.guest]
+        if not samples:
+            return f'{cell.test} -'
+        sums = [stats.spread([g[f'rx_{what}'] + g[f'tx_{what}'] for g in samples]) for what in ('kicks', 'interrupts')]
+        return f'{cell.test} {number(sums[0].median)} / {number(sums[1].median)}'
 
     def _idle(self, row):
         told = []
@@ -243,17 +254,18 @@ def as_json(table, results, names):
 
 
 def unsteady(tables, results):
-    """Lines that name the cells whose runs lie apart."""
-    found = []
+    """Lines that name the cells whose runs lie apart, and of how many."""
+    found, of = [], 0
     for cell in dict.fromkeys(cell for table in tables for cell in table.cells()):
         if cell.mode == 'idle':
             continue
         for (other, name), _ in results.samples.items():
             what = 'rate' if cell.mode == 'rate' else 'instructions'
             s = results.values(cell, name, what) if other == cell else None
+            of += s is not None
             if s and not s.steady:
                 found.append(f'{name}, {describe(cell.setup)}: {cell}: {what} {spread(s)}')
-    return found
+    return found, of
 
 
 def write(path, data):

@@ -78,10 +78,10 @@ class Runner:
                 self.results.facts[setup, kind.name] = place.facts
                 places.append(place)
             time.sleep(station.QUIET_SECONDS if places else 0)
+            self._done += BOOT_SECONDS
             for cell in cells:
                 self._cell(cell, [p for p in places if p.kind.ours or not cell.ours])
             self._own += sum(self._used(p) for p in places)
-        self._done += BOOT_SECONDS
 
     @staticmethod
     def _used(place):

@@ -118,9 +118,10 @@ class Station:
         text = self.netns.run(['cat', '/proc/net/dev']).stdout
         return int(re.search(r'tap0:(.*)', text)[1].split()[9])
 
-    def observe(self, action):
-        """Runs action() and returns (its value, what was counted meanwhile as a dict of floats)."""
-        before_metrics = self.metrics()
+    def observe(self, action, metrics=True):
+        """Runs action() and returns (its value, what was counted meanwhile as a dict of floats). metrics: our guest's own
+        counters too, which costs some packets before and after."""
+        before_metrics = self.metrics() if metrics else {}
         time.sleep(SETTLE_SECONDS)
         self._trace.read()
         frames, cpu, before = self.frames(), stats.process_seconds(self.guest.pid), self.counter and self.counter.total()
@@ -133,7 +134,7 @@ class Station:
             events = self._trace.read()
             found.update({f'{what}_{way}': n for (what, way), n in events.items()})
         found['frames'] = self.frames() - frames
-        after = self.metrics()
+        after = self.metrics() if metrics else {}
         found.update({f'guest_{name}': after[name] - before_metrics[name] for name in after})
         return value, found
 
@@ -164,12 +165,12 @@ class Station:
 
     def idle(self, seconds):
         """What goes on without traffic, per second."""
-        _, found = self.observe(lambda: time.sleep(seconds))
+        _, found = self.observe(lambda: time.sleep(seconds), metrics=False)
         return self._sample(clients.Result(seconds, 0, seconds), found, seconds)
 
     @staticmethod
     def _sample(result, found, units):
-        each = {name: n / units for name, n in found.items()}
+        each = {name: max(n, 0) / units for name, n in found.items()}      # below 0: the shorter run had one more of it
         own = {name.removeprefix('guest_'): n for name, n in each.items() if name.startswith('guest_')}
         counted = {name: n for name, n in each.items() if not name.startswith('guest_') and name != 'frames'}
         return Sample(units, result.rate, result.seconds, result.lost, result.mean_us, result.p99_us, **counted, guest=own)

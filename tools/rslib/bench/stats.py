@@ -4,6 +4,7 @@ import os
 import statistics
 
 APART = 1.25        # two runs of one cell that differ by more than this factor: something disturbed them
+NOTHING = 0.002     # ... unless it is by less than this: of a few kicks more or less in thousands of packets
 BUSY_CORES = 0.3    # cores kept busy by others before that is worth saying
 TICKS = os.sysconf('SC_CLK_TCK')
 
@@ -18,7 +19,7 @@ class Spread:
     @property
     def steady(self):
         """Whether the values lie together: greatest and least within the factor APART."""
-        return self.most <= self.least * APART
+        return self.most <= self.least * APART + NOTHING
 
 
 def spread(values):
