@@ -7,8 +7,9 @@
  * FILE is mapped and shared, so another program reads it while the guest runs: difference before and after a test,
  * divided by its transactions. It holds, for each of 64 vCPUs, 128 bytes:
  *
- *   u64 instructions   all executed; a repeated string instruction counts once per step (so TCG runs it)
- *   u64 rep_steps      steps of repeated string instructions among them
+ *   u64 instructions   all executed; a repeated string instruction counts once per step (so TCG runs it), and QEMU 7.2
+ *                      once more to see that it is done
+ *   u64 rep_steps      repeated string instructions among them
  *   u64 blocks         translated blocks executed
  *   u64 rep_starts     repeated string instructions begun
  *   u64 wakes          times it went on after it had slept

@@ -123,9 +123,12 @@ def _add_bench(commands):
                    help='a further guest: what -kernel boots, with its boot line; it must run a netserver at 198.18.0.2 '
                    '({ip}, {prefix}, {gw} in the boot line are filled in)')
     p.add_argument('--no-linux', action='store_true', help='without the Linux guest')
-    p.add_argument('--rounds', type=_number('a number of rounds', 1, 100), metavar='N', help='runs of each cell (default: 2)')
+    p.add_argument('--lab', type=_one_of('kvm'), metavar='kvm',
+                   help='in the nested machine with real KVM and vhost-net, in instruction time (docs/nested-kvm.md)')
+    p.add_argument('--rounds', type=_number('a number of rounds', 1, 100), metavar='N', help='runs of each cell (default: 2; 5 with --full, 1 with --lab)')
     p.add_argument('--seconds', type=_number('a number of seconds', 1, 600), metavar='S',
-                   help='how long a run for a rate takes (default: 1)')
+                   help='how long a run for a rate takes (default: 1; 3 with --full)')
+    p.add_argument('--out', metavar='FOLDER', help='where reports go (default: build/bench)')
     p.add_argument('--profile', type=_one_of(*bench.PROFILED), metavar='TEST',
                    help='instead of tables: where the instructions of a test go, by function; one of ' + ', '.join(bench.PROFILED))
     p.add_argument('--count', type=_number('a number of transactions', 10, 10000000), metavar='N',

@@ -35,7 +35,8 @@ def build_plugin(folder=None):
 @dataclasses.dataclass
 class Count:
     """What one vCPU, or all, did: instructions (a repeated string instruction is one), steps of repeated string
-    instructions beyond the first of each, translated blocks, wake-ups, instructions in the poll loop."""
+    instructions (QEMU 7.2 passes once more than there are, to see that it is done: so this is their number), translated
+    blocks, wake-ups, instructions in the poll loop."""
     instructions: int = 0
     rep_steps: int = 0
     blocks: int = 0
@@ -68,7 +69,7 @@ class Block:
 
 
 def parse_blocks(data):
-    """{Block: (executed, instructions, steps of string instructions beyond the first)} of a whole counter file; a Block
+    """{Block: (executed, instructions, steps of string instructions)} of a whole counter file; a Block
     at address 0 without instructions stands for those that found no room."""
     found = {}
     for address, executed, steps, starts, count, length, first in BLOCK.iter_unpack(data[CPU.size * VCPUS:SIZE]):

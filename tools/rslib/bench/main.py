@@ -1,4 +1,5 @@
 """`ringside bench`: what the guest costs per transaction, and how fast it is, beside a Linux guest in the same QEMU."""
+import dataclasses
 import os
 import subprocess
 import sys
@@ -6,11 +7,12 @@ import time
 
 from ..common import UsageError, build_dir, packages, shown
 from ..netns import NetnsError
-from . import clients, counter, guests, plan, plots, profile, report, runner, station, stats, symbols
+from . import clients, counter, guests, lab, plan, plots, profile, report, runner, station, stats, symbols
 
 PROFILED = tuple(t.name for t in clients.TESTS.values() if t.count)
 FULL_ROUNDS, ROUNDS = 5, 2
 FULL_SECONDS, SECONDS = 3, 1
+FULL, SHORT = 3, 0.4            # of a test's count, in runs by count
 
 
 def _ringside():
@@ -51,7 +53,8 @@ def _measure(options, kinds, netperf, folder):
     tables = _tables(options)
     plugin = counter.build_plugin(folder)
     polling = symbols.ranges_of(kinds[0].program, 'poll')
-    run = runner.Runner(kinds, netperf, plugin, polling, options.rounds, options.seconds, 3 if options.full else 0.4,
+    run = runner.Runner(kinds, netperf, plugin, polling, options.rounds, options.seconds,
+                        FULL if options.full else SHORT,
                         lambda text: print(text, flush=True))
     cells = list(dict.fromkeys(cell for table in tables for cell in table.cells()))
     print(f'{len(cells)} cells on {", ".join(k.name for k in kinds)}: about {runner.clock(run.estimate(cells))} minutes', flush=True)
@@ -83,24 +86,51 @@ def _measure(options, kinds, netperf, folder):
     return 1 if failed else 0
 
 
+def _lab(options, kinds, netperf, folder):
+    """The bench in the nested machine; returns the exit status."""
+    began, rounds = time.monotonic(), options.rounds or 1
+    kinds = [k for k in kinds if k.ours or k.name == report.BASE]
+    print('in the nested machine, in instruction time: about 5 minutes a round', flush=True)
+    found, asked, errors = lab.measure(kinds, netperf, rounds, lambda text: print(text, flush=True), min(2, stats.cores()))
+    blocks = lab.tables(found, asked)
+    said = (f'{time.strftime("%Y-%m-%d %H:%M")}, {(time.monotonic() - began) / 60:.1f} minutes, {rounds} round'
+            f'{"s" if rounds > 1 else ""}. Client, host kernel, vhost-net, QEMU and guest in one emulated machine whose clock '
+            'counts instructions, one a nanosecond; guests under KVM in it. The load of this machine makes no difference.')
+    markdown = f'# Ringside bench in the nested machine\n\n{said}\n\n' + '\n'.join(map(report.as_markdown, blocks))
+    rows = [(name, {p.name: found[p, name][0][0] for p in asked if (p, name) in found}) for name in lab.COUNTS]
+    if picture := plots.bars('kvm', blocks[0].title, 'rate', [row for row in rows if row[1]], folder):
+        markdown += f'\n![{blocks[0].title}]({picture})\n'
+    report.write(os.path.join(folder, 'report-kvm.md'), markdown)
+    report.write(os.path.join(folder, 'kvm.json'), {'head': said, 'runs': [
+        {'place': dataclasses.asdict(p), 'test': name, 'rates': [r for r, _ in runs], 'counters': [c for _, c in runs]}
+        for (p, name), runs in found.items()]})
+    print('\n' + '\n'.join(map(report.as_text, blocks)) + f'\n{said}\nreport: {shown(os.path.join(folder, "report-kvm.md"))}')
+    return 1 if errors else 0
+
+
 def main(options):
     """The command: returns the exit status."""
-    packages('bench')
+    packages('bench', *(['kvm'] if options.lab else []))
     ours = _ringside()
     others = [guests.parse_image(text) for text in options.image]
-    if not os.access('/dev/net/tun', os.R_OK | os.W_OK):
+    if not options.lab and not os.access('/dev/net/tun', os.R_OK | os.W_OK):
         raise UsageError('no rights to /dev/net/tun: run it as root')
     netperf = clients.find_netperf()
-    folder = os.path.join(build_dir(), 'bench')
-    os.makedirs(folder, exist_ok=True)
+    folder = options.out or os.path.join(build_dir(), 'bench')
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f'no folder {folder} for the results: {e.strerror}') from None
     try:
         if options.profile:
             test = clients.TESTS[options.profile]
             setup = station.Setup(cpus=options.cpus, words=options.append, counted=True)
             return profile.run(ours, setup, counter.build_plugin(folder), netperf, test, options.count or test.count, folder)
+        linux = [] if options.no_linux else [guests.linux()]
+        if options.lab:
+            return _lab(options, [ours, *linux], netperf, folder)
         options.rounds = options.rounds or (FULL_ROUNDS if options.full else ROUNDS)
         options.seconds = options.seconds or (FULL_SECONDS if options.full else SECONDS)
-        linux = [] if options.no_linux else [guests.linux()]
         return _measure(options, [ours, *linux, *others], netperf, folder)
     except (clients.ClientError, NetnsError) as e:
         raise UsageError(str(e)) from None

@@ -88,7 +88,7 @@ def costs(_):
     return Table('costs', 'Costs per transaction, KiB or packet: one core, tap, counted', 'costs', ('test',),
                  {'poll0': 'poll=0', 'auto': 'poll=auto'}, tuple(rows),
                  ('Instructions count a repeated string instruction (rep movs: how Linux copies) once; "string steps" are '
-                  'its further steps, which an emulator executes one by one.',
+                  'its steps, which an emulator executes one by one.',
                   'Interrupts with poll=auto depend on how fast the client answers: on a loaded machine it answers late.'))
 
 

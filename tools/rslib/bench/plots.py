@@ -50,9 +50,14 @@ def quoted(text):
 def draw(table, results, names, folder):
     """Draws one table into the folder; returns the picture's name, None if there is nothing to draw or to draw with."""
     what, rows = series(table, results, names)
+    return bars(table.name, table.title, what, rows, folder)
+
+
+def bars(base, title, what, rows, folder):
+    """Draws rows, (label, {series: value}), as BASE.png; returns its name, None if there is nothing to draw or to draw with."""
     if not rows or not shutil.which('gnuplot'):
         return None
-    name = f'{table.name}.png'
-    done = subprocess.run(['gnuplot'], input=script(table.title, what, rows, os.path.join(folder, name)), text=True,
+    name = f'{base}.png'
+    done = subprocess.run(['gnuplot'], input=script(title, what, rows, os.path.join(folder, name)), text=True,
                           capture_output=True, timeout=60, check=False)
     return name if done.returncode == 0 else None

@@ -38,7 +38,7 @@ class Setup:
 @dataclasses.dataclass
 class Sample:
     """One run of one test. Rates are per second; what follows is per unit of the test (transaction, KiB, packet), None where
-    it was not measured: processor time of QEMU in microseconds, instructions, further steps of repeated string instructions,
+    it was not measured: processor time of QEMU in microseconds, instructions, steps of repeated string instructions,
     instructions in the poll loop, kicks and interrupts by queue, wake-ups; guest: our guest's own counters."""
     units: float = 0
     rate: float = 0
