@@ -58,8 +58,10 @@ def test_a_client_without_results_is_an_error():
 def test_ping_results_and_sessions_together():
     ping = clients.parse_ping(PING)
     assert (ping.units, ping.rate, ping.seconds, ping.lost, ping.mean_us) == (1500, 3000, 0.5, 0.25, 1056)
-    both = clients.together([ping, clients.Result(500, 1000, 2, 0.75, 944, 7)])
-    assert (both.units, both.rate, both.seconds, both.lost, both.mean_us, both.p99_us) == (2000, 4000, 2, 0.5, 1000, 7)
+    # The second began 1.5 s after the first had: 1,500 + 2,000 units in 3.5 s, not 3,000 + 1,000 a second.
+    both = clients.together([ping, clients.Result(2000, 1000, 2, 0.75, 944, 7)], [10.5, 13.5])
+    assert (both.units, both.rate, both.seconds, both.lost, both.mean_us, both.p99_us) == (3500, 1000, 3.5, 0.5, 1000, 7)
+    assert clients.together([ping], [10.5]) == ping
 
 
 # ---- counts

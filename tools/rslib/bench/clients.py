@@ -3,7 +3,9 @@ count, so that what a test costs can be told from what setting it up costs; rate
 import dataclasses
 import os
 import re
+import selectors
 import subprocess
+import time
 
 from ..common import ROOT, UsageError
 from ..netns import dies_with_parent, end_process
@@ -114,11 +116,37 @@ def parse_netperf(test, text):
     return Result(units, rate, seconds, lost, *latency)
 
 
-def together(results):
-    """The results of clients that ran at the same time as one: rates added, latencies averaged."""
+def together(results, ends):
+    """The results of clients, and when each ended, as one. Many clients do not start at the same moment: what all did is
+    divided by the time from the first one's start to the last one's end, not added up rate by rate. Latencies are averaged."""
     n = len(results)
-    return Result(sum(r.units for r in results), sum(r.rate for r in results), max(r.seconds for r in results),
-                  sum(r.lost for r in results) / n, sum(r.mean_us for r in results) / n, max(r.p99_us for r in results))
+    span = max(ends) - min(end - r.seconds for end, r in zip(ends, results))
+    busy = sum(r.seconds for r in results)          # as if one after the other
+    rate = sum(r.rate * r.seconds for r in results) / span if n > 1 and span > 0 else sum(r.rate for r in results)
+    return Result(sum(r.units for r in results), rate, span if n > 1 else busy, sum(r.lost for r in results) / n,
+                  sum(r.mean_us for r in results) / n, max(r.p99_us for r in results))
+
+
+def wait_all(children, timeout):
+    """Waits for children to end; returns when each did, in order. subprocess.TimeoutExpired if one does not."""
+    ends, waiting = {}, selectors.DefaultSelector()
+    until = time.monotonic() + timeout
+    try:
+        for number, child in enumerate(children):
+            waiting.register(os.pidfd_open(child.pid), selectors.EVENT_READ, number)
+        while len(ends) < len(children):
+            ready = waiting.select(max(until - time.monotonic(), 0))
+            if not ready:
+                raise subprocess.TimeoutExpired(children[0].args, timeout)
+            for key, _ in ready:
+                ends[key.data] = time.monotonic()
+                waiting.unregister(key.fd)
+                os.close(key.fd)
+    finally:
+        for key in list(waiting.get_map().values()):
+            os.close(key.fd)
+        waiting.close()
+    return [ends[number] for number in range(len(children))]
 
 
 def run(netns, netperf, test, length, sessions=1, size=0, timeout=60):
@@ -132,8 +160,8 @@ def run(netns, netperf, test, length, sessions=1, size=0, timeout=60):
         for _ in range(sessions):
             children.append(subprocess.Popen(netns.enter(dies_with_parent(command)), stdin=subprocess.DEVNULL,
                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        # What a client prints fits the pipe: they can be read one after the other.
-        texts = [child.communicate(timeout=timeout)[0] for child in children]
+        ends = wait_all(children, timeout)          # what a client prints fits the pipe
+        texts = [child.stdout.read() for child in children]
     except subprocess.TimeoutExpired:
         raise ClientError(f'{test.name}: not done within {timeout} s') from None
     finally:
@@ -141,4 +169,4 @@ def run(netns, netperf, test, length, sessions=1, size=0, timeout=60):
             end_process(child)
             child.stdout.close()
     read = parse_ping if test.name in PING_UNDER_WAY else lambda text: parse_netperf(test, text)
-    return together([read(text) for text in texts])
+    return together([read(text) for text in texts], ends)

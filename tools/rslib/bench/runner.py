@@ -44,7 +44,7 @@ class Runner:
         return [k for k in self.kinds if k.ours or any(not cell.ours for cell in cells)]
 
     def _weight(self, cell):
-        each = {'rate': self.seconds + 0.5, 'cost': COUNTED_SECONDS * self.scale, 'idle': IDLE_SECONDS + 0.3}[cell.mode]
+        each = {'rate': self._length(cell) * 1.2 + 0.5 + cell.sessions / 50, 'cost': COUNTED_SECONDS * self.scale, 'idle': IDLE_SECONDS + 0.3}[cell.mode]
         return each * self.rounds * len(self._kinds_for([cell]))
 
     def estimate(self, cells):
@@ -112,7 +112,11 @@ class Runner:
             return place.idle(IDLE_SECONDS)
         if cell.mode == 'cost':
             return place.cost(test, cell.sessions, cell.size, int(test.count * self.scale))
-        return place.rate(test, self.seconds, cell.sessions, cell.size)
+        return place.rate(test, self._length(cell), cell.sessions, cell.size)
+
+    def _length(self, cell):
+        """Seconds of a run for a rate: longer with many sessions, which need a while to start."""
+        return self.seconds + cell.sessions // 32
 
     def _fail(self, keys, error):
         text = str(error).split('\n', 1)[0]
