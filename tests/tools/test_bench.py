@@ -366,6 +366,9 @@ def test_an_image_with_its_boot_line(tmp_path):
     assert (other.name, other.append('poll=0')) == ('x.img', 'net=198.18.0.2/24 via=198.18.0.1 a:b')
     with pytest.raises(UsageError):
         guests.parse_image(str(tmp_path))
+    same = [guests.parse_image(str(image)) for _ in range(3)]
+    guests.tell_apart(same)
+    assert [k.name for k in same] == ['x.img', 'x.img-2', 'x.img-3']
 
 
 tap = pytest.mark.skipif(not os.access('/dev/net/tun', os.R_OK | os.W_OK), reason='no rights to /dev/net/tun')

@@ -103,6 +103,16 @@ def parse_image(text):
     return Other(os.path.realpath(path), words)
 
 
+def tell_apart(kinds):
+    """Gives guests of the same name numbers."""
+    seen = {Linux.name}
+    for kind in kinds:
+        name, number = kind.name, 2
+        while kind.name in seen:
+            kind.name, number = f'{name}-{number}', number + 1
+        seen.add(kind.name)
+
+
 def linux():
     """The Linux guest, made first if need be; a UsageError where it cannot be had."""
     done = subprocess.run([os.path.join(ROOT, 'tools', 'linuxguest', 'setup.sh')], stdin=subprocess.DEVNULL,

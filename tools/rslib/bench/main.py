@@ -113,6 +113,7 @@ def main(options):
     packages('bench', *(['kvm'] if options.lab else []))
     ours = _ringside()
     others = [guests.parse_image(text) for text in options.image]
+    guests.tell_apart([ours, *others])
     if not options.lab and not os.access('/dev/net/tun', os.R_OK | os.W_OK):
         raise UsageError('no rights to /dev/net/tun: run it as root')
     netperf = clients.find_netperf()

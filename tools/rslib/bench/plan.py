@@ -97,9 +97,10 @@ def clients(full):
     tests = ('TCP_RR', 'UDP_RR', 'TCP_CRR', 'TCP_STREAM', 'TCP_MAERTS', 'UDP_STREAM') if full else (
         'TCP_RR', 'TCP_CRR', 'TCP_STREAM', 'TCP_MAERTS')
     rows = [Row((test, n), {cores: rate(test, n, cpus=cores) for cores in (1, 2)})
-            for test in tests for n in ((1, 8, 32, 128) if full else (1, 32))]
+            for test in tests for n in ((1, 8, 32, 128) if full else (1, 32)) if test != 'UDP_STREAM' or n <= 8]
     return Table('clients', 'Rates by number of clients, one core and two', 'rates', ('test', 'clients'),
-                 {1: '1 core', 2: '2 cores'}, tuple(rows))
+                 {1: '1 core', 2: '2 cores'}, tuple(rows),
+                 ('UDP_STREAM with more than 8 clients is left out: in that flood their control connections drown.',) if full else ())
 
 
 def table_a(full):
