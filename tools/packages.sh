@@ -37,7 +37,12 @@ procps                 | test               | sysctl, in the tests of the test p
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
 gnuplot-nox            | bench              | draws the bench's plots
+chromium               | test               | shows the status page, without a screen
+chromium-driver        | test               | steers it
+python3-selenium       | test               | speaks to the driver
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 

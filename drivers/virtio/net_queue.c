@@ -271,15 +271,21 @@ bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inli
     return true;
 }
 
+void virtnet_finish(struct virtnet_pair *pair, void *token, void (*done)(void *token))
+{
+    struct tx_slot *slot = token;
+    if (slot->token != NULL)
+        done(slot->token);
+    release_slot(pair, slot);
+}
+
 unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done)(void *token))
 {
     unsigned n = 0;
     uint32_t length;
     struct tx_slot *slot;
     while (n < budget && (slot = virtqueue_pop(&pair->tx, &length)) != NULL) {
-        if (slot->token != NULL)
-            done(slot->token);
-        release_slot(pair, slot);
+        virtnet_finish(pair, slot, done);
         n++;
     }
     return n;
@@ -355,4 +361,35 @@ void virtnet_report_faults(struct virtnet_pair *pair)
 {
     report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
     report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
+}
+
+/* ---- after a reset of the device ---- */
+
+void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pair *pair, void *token))
+{
+    void *token;
+    while ((token = virtqueue_detach(&pair->rx)) != NULL)
+        virtnet_release(token);
+    while ((token = virtqueue_detach(&pair->tx)) != NULL)
+        sent(pair, token);
+}
+
+/* As new, in the same memory; what was counted stays. */
+static void remake(struct virtqueue *vq)
+{
+    struct virtq_stats stats = vq->stats;
+    struct virtqueue_config config = { vq->index, vq->size, vq->event_idx, vq->indirect_max };
+    virtqueue_split_init(vq, &config, vq->desc); /* a size that was good before */
+    vq->stats = stats;
+}
+
+void virtnet_relay(struct virtnet *net)
+{
+    struct virtnet_pair *pair = &net->pair;
+    remake(&pair->rx);
+    remake(&pair->tx);
+    memset(pair->fault_reported, 0, sizeof pair->fault_reported);
+    memset(pair->broken_reported, 0, sizeof pair->broken_reported);
+    virtnet_refill(pair);
+    virtnet_show(pair);
 }

@@ -20,7 +20,8 @@ def series(table, results, names):
             for name in names:
                 value = results.values(cell, name, what)
                 if value and value.median > 0:
-                    points[f'{name}, {title}'] = value.median
+                    alone = table.kind == 'costs' and name != names[0]      # our guest's variants are not its
+                    points[name if alone else f'{name}, {title}'] = value.median
         if points:
             rows.append((' '.join(map(str, row.labels)), points))
     return what, rows
@@ -29,8 +30,8 @@ def series(table, results, names):
 def script(title, what, rows, picture):
     """A gnuplot script: bars in groups, one group a row, logarithmic."""
     names = list(dict.fromkeys(name for _, points in rows for name in points))
-    lines = [f'set terminal pngcairo size {max(700, 120 + 28 * len(rows) * (len(names) + 1))},480 font "sans,10"',
-             f'set output {quoted(picture)}', f'set title {quoted(title)} noenhanced', 'set style data histograms',
+    lines = [f'set terminal pngcairo size {max(700, 120 + 28 * len(rows) * (len(names) + 1))},520 font "sans,10"',
+             f'set output {quoted(picture)}', 'set bmargin 7', f'set title {quoted(title)} noenhanced', 'set style data histograms',
              'set style histogram clustered gap 1', 'set style fill solid 0.9 border -1', 'set boxwidth 0.9', 'set logscale y',
              'set grid ytics', 'set key outside top horizontal noenhanced', 'set xtics rotate by -30 noenhanced',
              f'set ylabel {quoted(what + " (logarithmic)")}', '$data << EOD']
