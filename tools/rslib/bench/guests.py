@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from ..common import ROOT, UsageError
+from ..common import ROOT, UsageError, shown
 from ..qemu import GuestError
 from . import clients
 
@@ -21,7 +21,7 @@ class Ringside:
     ours = True
 
     def __init__(self, image, program=None):
-        self.image, self.program = image, program
+        self.image, self.program, self.about = image, program, shown(image)
 
     def append(self, words):
         """Its boot line with further words."""
@@ -47,7 +47,7 @@ class Linux:
         self.image = os.path.join(folder, 'vmlinux')
         self._initrd = os.path.join(folder, 'initrd')
         with open(os.path.join(folder, 'kernel'), encoding='utf-8') as f:
-            self.version = f.read().strip()
+            self.about = f'Debian, kernel {f.read().strip()}'
 
     def append(self, _):
         """Its kernel's command line; our guest's words are not for it."""
@@ -70,7 +70,7 @@ class Other:
 
     def __init__(self, image, words):
         self.image, self._words = image, words
-        self.name = os.path.basename(image)
+        self.name, self.about = os.path.basename(image), shown(image)
 
     def append(self, _):
         """Its boot line; {ip}, {prefix} and {gw} in it are filled in."""

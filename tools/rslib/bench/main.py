@@ -37,7 +37,7 @@ def _head(options, kinds, results, before):
     facts = [f'{time.strftime("%Y-%m-%d %H:%M")}, {results.seconds / 60:.1f} minutes, {stats.cores()} host cores, load average '
              f'{before.average:.1f} when it began; QEMU {qemu_version()}, TCG, q35, -cpu max, virtio-net-pci on a tap device, '
              'netperf clients in its namespace.']
-    facts += [f'Guests: {", ".join(f"{k.name} ({shown(k.image)})" for k in kinds)}. Each cell is the median of '
+    facts += [f'Guests: {", ".join(f"{k.name} ({k.about})" for k in kinds)}. Each cell is the median of '
               f'{options.rounds} runs, in turn A B A B, with (least-most).']
     return facts
 
