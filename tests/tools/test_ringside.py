@@ -219,7 +219,7 @@ def test_bad_command_lines_take_one_line(args, words):
         assert word in line
 
 
-@pytest.mark.parametrize('command', ['bench', 'conform'])
+@pytest.mark.parametrize('command', ['conform'])
 def test_what_is_not_there_yet_says_so(command):
     assert 'not implemented' in one_line(tool('ringside', command, '--backend', 'tap'))
 
