@@ -30,11 +30,13 @@ lwip_sources := $(lwip_core:%=core/%.c) netif/ethernet.c apps/http/httpd.c \
 guest_test_sources := $(wildcard tests/guest/*.c)
 
 warnings := -Wall -Wextra -Werror
-machine := -std=gnu17 -O2 -g -ffreestanding -mno-red-zone -fno-stack-protector -fcf-protection=none \
+machine := -std=gnu17 -O2 -g -ffreestanding -fbuiltin -mno-red-zone -fno-stack-protector -fcf-protection=none \
     -fno-asynchronous-unwind-tables -fno-strict-aliasing -ffunction-sections -fdata-sections
 headers = -nostdinc -isystem $(shell $(CC) -print-file-name=include) -isystem $(NEWLIB_DIR)/include \
     -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu
-program_flags = $(machine) -fPIE -fvisibility=hidden $(headers) -I. -Inet/port -isystem $(LWIP_DIR)/src/include -MD -MP
+# The whole program is compiled as one, where the compiler and the linker are of one make.
+lto := $(if $(findstring clang,$(CC)),,-flto=auto -fno-fat-lto-objects)
+program_flags = $(machine) $(lto) -DLWIP_NOASSERT -fPIE -fvisibility=hidden $(headers) -I. -Inet/port -isystem $(LWIP_DIR)/src/include -MD -MP
 # gcc takes low physical addresses for arrays of no length (-Warray-bounds).
 quirks := $(if $(findstring clang,$(CC)),-Wno-unused-command-line-argument,--param=min-pagesize=0)
 
@@ -43,23 +45,25 @@ lwip_objects := $(lwip_sources:%.c=$(BUILD)/lwip/%.o)
 guest_test_objects := $(guest_test_sources:%.c=$(BUILD)/program/%.o)
 
 # (deps.mk: where lwIP's headers are. The old ones may still be there.)
-$(BUILD)/program/%.o: %.c $(BUILD)/deps.mk
+$(BUILD)/program/%.o: %.c $(BUILD)/deps.mk Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) $(warnings) $(quirks) -c -o $@ $<
-$(BUILD)/program/%.o: %.S
+$(BUILD)/program/%.o: %.S Makefile
 	@mkdir -p $(@D)
 	$(call say,AS,$@)
 	$(Q)$(CC) -fPIE -c -o $@ $<
 $(BUILD)/program/apps/status_page.o: apps/status.html
-# memset and friends must not be made into calls of themselves.
-$(BUILD)/program/kernel/string.o: machine += -fno-builtin $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
-$(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk
+# The library's own functions: not made into calls of themselves, and there for calls that the compiler makes up while linking.
+# The tests that run in the guest do what a compiler that understands them would leave out.
+$(patsubst %,$(BUILD)/program/kernel/%.o,string libc heap) $(guest_test_objects): lto := -fno-builtin \
+    $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
+$(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
 
-link := $(CC) -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
+link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
 $(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld
 	$(call say,LD,$@)

@@ -51,6 +51,7 @@ const struct net_counters *counters_of(unsigned core)
 static const struct metric table[] = {
     { "rx_packets", "", "Frames received", RX(packets) },
     { "rx_bytes", "", "Bytes of frames received, from the Ethernet header on", RX(bytes) },
+    { "rx_gso", "", "Frames received that stand for several (TCP segmentation offload)", RX(gso) },
     { "rx_buffers_posted", "", "Buffers made available to the device", RXQ(stats.added) },
     { "rx_buffers_returned", "", "Buffers that the device returned", RXQ(stats.popped) },
     { "rx_kicks", "", "Notifications of the receive queue to the device", RXQ(stats.kicks) },
@@ -74,6 +75,7 @@ static const struct metric table[] = {
 
     { "tx_packets", "", "Frames queued for the device", TX(packets) },
     { "tx_bytes", "", "Bytes of these frames, from the Ethernet header on", TX(bytes) },
+    { "tx_gso", "", "Frames that the device was asked to cut into several", TX(gso) },
     { "tx_completed", "", "Frames that the device returned as sent", TXQ(stats.popped) },
     { "tx_kicks", "", "Notifications of the transmit queue to the device", TXQ(stats.kicks) },
     { "tx_kicks_suppressed", "", "Times frames were made available and no notification was wanted",
@@ -89,6 +91,7 @@ static const struct metric table[] = {
     { "tx_bad_used", "", "Entries of the used ring that failed a check", TXQ(stats.bad_used) },
     { "tx_dropped", "no_room", "Frames to send that were dropped: too many waited, or no memory for a copy",
       NETIF(tx_dropped) },
+    { "tx_dropped", "too_long", "", NETIF(tx_too_long) },
     { "tx_ring_size", "", "Descriptors of the transmit ring", GAUGE, TXQ(size) },
     { "tx_ring_free", "", "Descriptors that are free", GAUGE, TXQ(free) },
 

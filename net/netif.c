@@ -20,6 +20,7 @@
 #include "net/buffer.h"
 #include "net/netif.h"
 #include "net/offload.h"
+#include "net/segment.h"
 #include "net/steer.h"
 #include "net/timewait.h"
 
@@ -112,10 +113,12 @@ static uint16_t pieces_of(const struct pbuf *p)
     return n;
 }
 
-static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied)
+/* Fills in the virtio-net header of a frame whose first `copied` bytes are in the slot. */
+static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied, uint16_t gso_size)
 {
-    if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM))
-        offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied);
+    if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM) &&
+        offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied) && gso_size != 0)
+        offload_segmentation(virtnet_header(slot), slot->data + in->pair->header, gso_size);
 }
 
 /* A short frame: all of it into the slot. */
@@ -127,7 +130,7 @@ static bool send_short(struct interface *in, const struct pbuf *p)
     if (slot == NULL)
         return false;
     pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
-    finish_header(in, slot, p->tot_len);
+    finish_header(in, slot, p->tot_len, 0);
     return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
 
@@ -145,7 +148,7 @@ static bool send_long(struct interface *in, struct pbuf *p)
     if (slot == NULL)
         return false;
     memcpy(slot->data + in->pair->header, p->payload, copied);
-    finish_header(in, slot, copied);
+    finish_header(in, slot, copied, p->gso_size);
     slot->token = p;
     if (!virtnet_send(in->pair, slot, (uint32_t)in->pair->header + copied, pieces, count))
         return false;
@@ -161,6 +164,7 @@ static bool send_copy(struct interface *in, const struct pbuf *p)
         in->stats.tx_dropped++;
         return true;
     }
+    whole->gso_size = p->gso_size;
     bool sent = send_long(in, whole);
     in->stats.tx_linearized += sent;
     pbuf_free(whole);
@@ -197,6 +201,10 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
     struct interface *in = interface_of(netif);
     if (steer_swallows(p))
         return ERR_OK;
+    if (p->tot_len > netif->mtu + ETH_HLEN && p->gso_size == 0) { /* it lost its mark in a copy: TCP sends it again */
+        in->stats.tx_too_long++;
+        return ERR_OK;
+    }
     if (in->waiting_head == in->waiting_tail && send_frame(in, p))
         return ERR_OK;
     virtnet_flush(in->pair); /* the ring is full: let the device begin */
@@ -302,6 +310,7 @@ static err_t interface_init(struct netif *netif)
     if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
         in->checks &= (uint16_t) ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
     NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
+    segment_init(virtnet_has(dev, VIRTIO_NET_F_HOST_TSO4), virtnet_has(dev, VIRTIO_NET_F_HOST_TSO6));
     return ERR_OK;
 }
 

@@ -16,6 +16,7 @@ struct netif_stats {
     uint64_t tx_restart_free; /* and the free descriptors that there were then, added up */
     uint64_t tx_waited;       /* frames that waited for room in the ring */
     uint64_t tx_dropped;      /* frames dropped because too many waited, or for lack of memory */
+    uint64_t tx_too_long;     /* dropped: longer than the MTU allows, and nothing for the device to cut */
     uint64_t tx_linearized;   /* frames copied together because they had too many pieces */
 };
 

@@ -7,12 +7,10 @@
 #include "kernel/public.h"
 #include "kernel/smp.h"
 #include "kernel/traps.h"
-#include "lwip/inet_chksum.h"
-#include "lwip/ip4.h"
-#include "lwip/ip4_frag.h"
-#include "lwip/prot/ip4.h"
+#include "lwip/ip.h"
 #include "net/buffer.h"
 #include "net/netif.h"
+#include "net/reassemble.h"
 #include "net/rss.h"
 #include "net/steer.h"
 
@@ -22,11 +20,11 @@
 enum message_kind {
     MESSAGE_FRAME =
         1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
-    MESSAGE_FRAGMENT,      /* the same, of an IPv4 datagram that the receiver is to reassemble */
+    MESSAGE_FRAGMENT,      /* the same, of a datagram that the receiver is to reassemble */
     MESSAGE_FRAME_COPY,    /* c: a parcel with a whole frame; a: header flags */
     MESSAGE_FRAGMENT_COPY, /* the same, to be reassembled */
     MESSAGE_SPREAD,        /* the same as a copy of a frame, which every core gets */
-    MESSAGE_DATAGRAM,      /* c: a parcel with a reassembled IPv4 datagram */
+    MESSAGE_DATAGRAM,      /* c: a parcel with a reassembled datagram */
     MESSAGE_ADDRESS,       /* b: address, c: mask, d: gateway */
     MESSAGE_LINK,          /* a: up */
     MESSAGE_APP,           /* a: number of the application; b, c, d, e: its own (struct app_message) */
@@ -230,8 +228,8 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
     buffers_release(frame);
 }
 
-/* A frame with an IPv4 fragment on the core that its addresses hash to: reassembled here, then steered as a whole. It
- * is a copy (NULL: there was no memory for it): fragments wait up to 15 s for their fellows, and must not keep receive
+/* A frame with a fragment on the core that its addresses hash to: reassembled here, then steered as a whole. It is a
+ * copy (NULL: there was no memory for it): fragments wait up to 15 s for their fellows, and must not keep receive
  * buffers so long. */
 static void reassemble(struct pbuf *p)
 {
@@ -239,29 +237,17 @@ static void reassemble(struct pbuf *p)
         stats.dropped_memory++;
         return;
     }
-    if (pbuf_remove_header(p, ETH_HLEN) != 0) {
-        pbuf_free(p);
-        return;
-    }
-    const struct ip_hdr *ip = p->payload;
-    uint16_t length = p->len >= IP_HLEN ? lwip_ntohs(IPH_LEN(ip)) : 0, hlen = p->len >= IP_HLEN ? IPH_HL_BYTES(ip) : 0;
-    if (hlen < IP_HLEN || hlen > p->len || length < hlen || length > p->tot_len || inet_chksum(ip, hlen) != 0 ||
-        ip->dest.addr != netif_ip4_addr(interface)->addr) {
-        IP_STATS_INC(ip.drop);
-        pbuf_free(p);
-        return;
-    }
-    pbuf_realloc(p, length);
-    p = ip4_reass(p);
+    uint8_t start[ETH_HLEN + 64 + 8] = { 0 };
+    pbuf_copy_partial(p, start, ETH_HLEN, 0);
+    p = net_reassemble(interface, p);
     if (p == NULL)
         return;
-    uint8_t start[ETH_HLEN + 64 + 8] = { [12] = ETH_P_IP >> 8, [13] = ETH_P_IP & 0xff };
     uint16_t n = pbuf_copy_partial(p, start + ETH_HLEN, sizeof start - ETH_HLEN, 0);
     struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
     unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
     if (owner == core_number()) {
         net_netif_trust(interface, 0); /* whatever a device says of a fragment, it has not seen the whole */
-        if (ip4_input(p, interface) != ERR_OK)
+        if (ip_input(p, interface) != ERR_OK)
             pbuf_free(p);
         return;
     }
@@ -272,12 +258,6 @@ static void reassemble(struct pbuf *p)
         post_parcel(owner, MESSAGE_DATAGRAM, parcel, 0);
     }
     pbuf_free(p);
-}
-
-static bool is_ip4(const struct virtnet_frame *frame, uint32_t header)
-{
-    const uint8_t *type = frame->buffer[0]->data + header + 12;
-    return (type[0] << 8 | type[1]) == ETH_P_IP;
 }
 
 bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
@@ -304,7 +284,7 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
         owner = rss_owner(&rss, where.hash);
         break;
     }
-    bool fragment = where.kind == RSS_FRAGMENT && is_ip4(frame, header);
+    bool fragment = where.kind == RSS_FRAGMENT && net_can_reassemble(interface, frame->buffer[0]->data + header);
     if (owner != core_number()) {
         hand_over(frame, header, owner, fragment);
         return true;
@@ -407,7 +387,7 @@ static void take_parcel(const struct message *m)
         return;
     }
     net_netif_trust(interface, (uint8_t)m->a);
-    if ((m->kind == MESSAGE_DATAGRAM ? ip4_input(p, interface) : interface->input(p, interface)) != ERR_OK)
+    if ((m->kind == MESSAGE_DATAGRAM ? ip_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }
 

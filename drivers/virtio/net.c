@@ -234,9 +234,13 @@ static uint16_t choose_size(struct virtnet *net, uint16_t queue, uint16_t most)
 /* Sizes of the first `want` pairs' queues. A pair that is not there ends the list; the first one must be. */
 static bool choose_sizes(struct virtnet *net, uint16_t want, struct virtio_error *error)
 {
+    uint16_t rx_max = net->ring_max;
+    if (virtnet_gets_gso(net) && !virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) && (rx_max == 0 || rx_max > VIRTNET_RX_HUGE))
+        rx_max = VIRTNET_RX_HUGE;
     for (uint16_t i = 0; i < net->max_pairs && i < want && i < VIRTNET_MAX_PAIRS; i++) {
         for (uint16_t which = 0; which < 2; which++) {
-            uint16_t queue = (uint16_t)(2 * i + which), size = choose_size(net, queue, net->ring_max);
+            uint16_t queue = (uint16_t)(2 * i + which),
+                     size = choose_size(net, queue, which == 0 ? rx_max : net->ring_max);
             net->ring_size[i][which] = size;
             if (size >= 2)
                 continue;

@@ -12,11 +12,14 @@
 #include "drivers/virtio/device.h"
 #include "kernel/pci_host.h"
 
-#define VIRTNET_HEADER       12 /* bytes of the header of a VERSION_1 device (5.1.6), */
-#define VIRTNET_HEADER_HASH  20 /* and with VIRTIO_NET_F_HASH_REPORT */
-#define VIRTNET_MAX_PAIRS    64 /* one per core */
-#define VIRTNET_MTU_MIN      68 /* RFC 791: no IPv4 below */
-#define VIRTNET_MTU_DEFAULT  1500
+#define VIRTNET_HEADER      12 /* bytes of the header of a VERSION_1 device (5.1.6), */
+#define VIRTNET_HEADER_HASH 20 /* and with VIRTIO_NET_F_HASH_REPORT */
+#define VIRTNET_MAX_PAIRS   64 /* one per core */
+#define VIRTNET_MTU_MIN     68 /* RFC 791: no IPv4 below */
+#define VIRTNET_MTU_DEFAULT 1500
+#define VIRTNET_GSO_FRAME                                                                                              \
+    65550 /* bytes of the largest frame with GUEST_TSO4 or 6 (5.1.6.3.1: 65,562 with the header) */
+#define VIRTNET_RX_HUGE      32  /* so many of them at most are posted where each needs a buffer of its own */
 #define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
 #define VIRTNET_TX_PIECES    20  /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
@@ -33,6 +36,7 @@ struct rx_buffer {
 struct rx_pool {
     struct rx_buffer *free;
     uint32_t free_count, total;
+    uint32_t low;               /* with fewer free ones than that, what the stack would keep for long is copied */
     uint32_t data_size;         /* bytes of data[] */
     _Alignas(64) uint16_t home; /* the core it belongs to; on a line of its own, since other cores read it */
 };
@@ -56,16 +60,18 @@ struct tx_slot {
 
 struct virtnet_rx_stats {
     uint64_t packets, bytes;
+    uint64_t gso;         /* packets that stand for several (GUEST_TSO) */
     uint64_t no_buffer;   /* refills cut short because the pool was empty */
     uint64_t short_frame; /* dropped: shorter than header and Ethernet header */
     uint64_t num_buffers; /* dropped: num_buffers is 0, too large, or its buffers are missing */
-    uint64_t bad_header;  /* dropped: flags not negotiated, or checksum offsets outside the frame */
+    uint64_t bad_header;  /* dropped: flags or gso_type not negotiated, or checksum offsets outside the frame */
     uint64_t interrupts;
     uint64_t nudges; /* notifications of other pairs' receive queues: see virtnet_meet() */
 };
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
+    uint64_t gso; /* packets that the device cuts into several (HOST_TSO) */
 };
 
 /* Where interrupts come from. */
@@ -159,6 +165,12 @@ const char *virtnet_interrupts_name(const struct virtnet *net);
 static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
 {
     return (net->features & FEATURE_BIT(bit)) != 0;
+}
+
+/* True if packets of up to 64 KiB may come in. */
+static inline bool virtnet_gets_gso(const struct virtnet *net)
+{
+    return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4) || virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
 }
 
 /* Link state as the device says it; up when the device has no VIRTIO_NET_F_STATUS (5.1.4). */

@@ -82,6 +82,17 @@ def datagram(station, target, sport, payload):
     return frames.ether(GUEST_MAC, station.mac, kind, packet(src, target, frames.UDP, body))
 
 
+def segment(station, target, sport, seq, ack, flags, payload=b'', pieces=False):
+    """A TCP segment to the guest's echo port; in `pieces` it has 40 bytes of options and comes in two fragments.
+    A list of frames."""
+    src = station.ip4 if len(target) == 4 else station.ip6
+    body = frames.tcp(src, target, sport, 7, seq, ack, flags, 8192, payload, b'\x01' * 40 if pieces else b'')
+    mtu = (52 if len(target) == 4 else 80) if pieces else 1500
+    kind = frames.ETH_IP4 if len(target) == 4 else frames.ETH_IP6
+    return [frames.ether(GUEST_MAC, station.mac, kind, packet)
+            for packet in frames.ip_fragments(src, target, frames.TCP, body, mtu, sport)]
+
+
 def describe(frame):
     """What a frame of the guest is: ('arp request', target), ('arp reply', to whom), ('icmp6', type, destination),
     ('udp', destination, its port) or ('other', Ethernet type). Malformed if it is wrong."""

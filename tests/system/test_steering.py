@@ -155,6 +155,40 @@ def fragments(wire, guest):
         assert result.lost == result.repeated == 0, result
 
 
+def connects_in_fragments(wire, guest):
+    """A connection to each core whose SYN comes in fragments and whose data does not: the fragments are put together where
+    the addresses hash to, and the whole belongs where the ports do."""
+    station = stations.stations(1)[0]
+    with stations.Tap(wire) as tap:
+        for target, source in ((GUEST4, station.ip4), (GUEST6, station.ip6)):
+            ask = stations.arp_request if len(target) == 4 else stations.solicitation
+            tap.send(ask(station, target))
+            kind, parse = (b'\x08\x00', frames.parse_ip4) if len(target) == 4 else (b'\x86\xdd', frames.parse_ip6)
+
+            def answer(port):
+                def found(got):
+                    for packet in (parse(f[14:]) for f in got if f[:6] == station.mac and f[12:14] == kind):
+                        if packet.proto == frames.TCP and packet.payload[2:4] == port.to_bytes(2, 'big'):
+                            return packet.payload
+                    return None
+                return found(tap.collect(5, found))
+
+            for port in sum(wire.sources(4, 2, frames.show(source), frames.show(target)).values(), []):
+                for frame in stations.segment(station, target, port, 1000, 0, frames.SYN, pieces=True):
+                    tap.send(frame)
+                syn = answer(port)
+                assert syn and syn[13] == frames.SYN | frames.ACK, f'{frames.show(target)} port {port}: {syn}'
+                theirs = int.from_bytes(syn[4:8], 'big') + 1
+                for frame in stations.segment(station, target, port, 1001, theirs, frames.ACK, b'hello'):
+                    tap.send(frame)
+                data = answer(port)
+                while data and not data[(data[12] >> 4) * 4:] and not data[13] & frames.RST:
+                    data = answer(port)
+                assert data and data.endswith(b'hello'), f'{frames.show(target)} port {port}: {data}'
+                for frame in stations.segment(station, target, port, 1006, theirs + 5, frames.RST):
+                    tap.send(frame)
+
+
 LOAD = [
     on_four((two_hundred, one_after_another, two_hundred_six), '200-connections'),
     on_four((two_hundred, one_after_another, two_hundred_six), '200-connections-rss', props=RSS, steers='rss'),
@@ -169,8 +203,8 @@ LOAD = [
     on_four((bursts,), 'bursts-rss', props=RSS, steers='rss'),
     on_four((bursts,), 'bursts-rss-ring-16', props=RSS, steers='rss', words='ring=16'),
     on_four((bursts,), 'bursts-rss-event-idx-off', props={'rss': 'on', 'event_idx': 'off'}, steers='rss', full=True),
-    on_four((fragments,), 'fragments'),
-    on_four((fragments,), 'fragments-rss', props=RSS, steers='rss'),
+    on_four((fragments, connects_in_fragments), 'fragments'),
+    on_four((fragments, connects_in_fragments), 'fragments-rss', props=RSS, steers='rss'),
     on_four((fragments,), 'fragments-csum-off', props={'csum': 'off', 'guest_csum': 'off'}, full=True),
 ]
 

@@ -105,7 +105,7 @@ unit_programs += pcb_hash_test
 unit_flags_lwip := $(unit_flags_asan) -Inet/port -isystem $(LWIP_DIR)/src/include
 unit_lwip_objects := $(patsubst %.c,$(UNIT)/upstream/%.o,$(filter-out apps/%,$(lwip_sources)))
 pcb_hash_test_kind := lwip
-pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c # includes pcb_hash.c
+pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c net/segment.c # includes pcb_hash.c
 pcb_hash_test_objects := $(unit_lwip_objects)
 
 define unit_program

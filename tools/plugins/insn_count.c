@@ -1,27 +1,48 @@
-/* A QEMU TCG plugin (API v1, QEMU 7.2 and later): counts guest instructions of each vCPU, exactly and whatever else the
- * host does.
+/* A QEMU TCG plugin (API v1, QEMU 7.2 and later): counts guest instructions of each vCPU and of each translated block,
+ * exactly and whatever else the host does.
  *
  *   gcc -O2 -shared -fPIC -o insn_count.so insn_count.c
  *   qemu-system-x86_64 ... -plugin ./insn_count.so,out=FILE
  *
  * FILE is mapped and shared, so another program reads it while the guest runs: difference before and after a test,
  * divided by its transactions. It holds, for each of 64 vCPUs, 64 bytes:
+ *
  *   u64 instructions   all executed; a repeated string instruction counts once per step (so TCG runs it)
- *   u64 rep_steps      steps of repeated string instructions among them: instructions - rep_steps is what to compare
+ *   u64 rep_steps      steps of repeated string instructions among them
  *   u64 blocks         translated blocks executed
- *   u64 unused[5]
- * Each vCPU counts in its own line, so the counts are exact with any number of threads. A block that is left early (an
- * exception, a device access that ends it) counts as a whole. Declarations are written out: no QEMU header is needed.
+ *   u64 rep_starts     repeated string instructions begun
+ *   u64 private[4]
+ *
+ * so that instructions - rep_steps + rep_starts counts a repeated string instruction once. Then 131,072 times 64 bytes,
+ * one for each different block, in no order; a line whose number of instructions is 0 is free. After them one more that
+ * counts what found no room:
+ *
+ *   u64 address        of its first instruction, as the guest sees it
+ *   u64 executed
+ *   u64 rep_steps
+ *   u64 rep_starts
+ *   u16 instructions
+ *   u16 bytes          its length
+ *   u8 first[28]       the first of its bytes, by which a copy of a program is recognised
+ *
+ * Each vCPU counts in its own line, and blocks are counted by atomic additions, so the counts are exact with any number
+ * of threads. A block that is left early (an exception, a device access that ends it) counts as a whole. A string
+ * instruction that an interrupt suspends counts as begun once more. Declarations are written out: no QEMU header is
+ * needed.
  */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define VCPUS 64
+#define VCPUS  64
+#define BLOCKS 131072u /* a power of two */
+#define FIRST  28
 
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
@@ -30,33 +51,64 @@ typedef void (*translated_fn)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
 typedef void (*executed_fn)(unsigned vcpu, void *data);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, translated_fn translated);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, executed_fn executed, int flags, void *data);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, executed_fn executed, int flags, void *data);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 struct counts {
     _Alignas(64) uint64_t instructions;
-    uint64_t rep_steps, blocks;
+    uint64_t rep_steps, blocks, rep_starts;
+    uint64_t repeating; /* for on_block: address of the string instruction that the last block ended with, or 0 */
 };
 
-_Static_assert(sizeof(struct counts) == 64, "as the head of this file says");
+struct block {
+    uint64_t address, executed, rep_steps, rep_starts;
+    uint16_t instructions, bytes;
+    uint8_t first[FIRST];
+};
 
-static struct counts *counts;
+struct file {
+    struct counts cpu[VCPUS];
+    struct block block[BLOCKS], others;
+};
 
-static void on_block(unsigned vcpu, void *instructions)
+static struct file *file;
+
+_Static_assert(sizeof(struct counts) == 64 && sizeof(struct block) == 64, "as the head of this file says");
+
+/* What a block's callback is to know of it; never freed, since QEMU does not say when a translation goes. */
+struct translated {
+    struct block *block;
+    uint64_t rep; /* address of its string instruction, always the last one (TCG ends a block there), or 0 */
+    uint32_t instructions;
+    bool rep_is_first;
+};
+
+static void add(uint64_t *to, uint64_t n)
 {
-    struct counts *c = &counts[vcpu % VCPUS];
-    c->instructions += (uintptr_t)instructions;
-    c->blocks++;
+    __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
 }
 
-static void on_rep(unsigned vcpu, void *data)
+static void on_block(unsigned vcpu, void *data)
 {
-    (void)data;
-    counts[vcpu % VCPUS].rep_steps++;
+    const struct translated *t = data;
+    struct counts *c = &file->cpu[vcpu % VCPUS];
+    c->instructions += t->instructions;
+    c->blocks++;
+    add(&t->block->executed, 1);
+    if (t->rep != 0) {
+        c->rep_steps++;
+        add(&t->block->rep_steps, 1);
+        if (!t->rep_is_first || c->repeating != t->rep) { /* else one more step of the same one */
+            c->rep_starts++;
+            add(&t->block->rep_starts, 1);
+        }
+    }
+    c->repeating = t->rep;
 }
 
 static bool is_prefix(uint8_t b)
@@ -79,16 +131,53 @@ static bool is_rep_string(const struct qemu_plugin_insn *insn)
     return false;
 }
 
+static atomic_flag table_lock = ATOMIC_FLAG_INIT;
+
+/* The table's line for a block; a block translated again finds the line it had. */
+static struct block *line_of(uint64_t address, uint16_t instructions, uint16_t bytes, const uint8_t first[FIRST])
+{
+    uint64_t hash = (address * 31 + instructions) * 0x9e3779b97f4a7c15u;
+    struct block *b = NULL;
+    while (atomic_flag_test_and_set_explicit(&table_lock, memory_order_acquire))
+        ;
+    for (unsigned tries = 0; tries < 256; tries++) {
+        b = &file->block[((hash >> 40) + tries) & (BLOCKS - 1)];
+        if (b->instructions == 0) {
+            *b = (struct block){ .address = address, .instructions = instructions, .bytes = bytes };
+            memcpy(b->first, first, FIRST);
+        }
+        if (b->address == address && b->instructions == instructions && b->bytes == bytes &&
+            memcmp(b->first, first, FIRST) == 0)
+            break;
+        b = NULL;
+    }
+    atomic_flag_clear_explicit(&table_lock, memory_order_release);
+    return b;
+}
+
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
     (void)id;
-    size_t n = qemu_plugin_tb_n_insns(tb);
-    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, 0, (void *)(uintptr_t)n);
+    size_t n = qemu_plugin_tb_n_insns(tb), bytes = 0, kept = 0;
+    uint8_t first[FIRST] = { 0 };
     for (size_t i = 0; i < n; i++) {
-        struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-        if (is_rep_string(insn))
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_rep, 0, NULL);
+        const struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+        size_t size = qemu_plugin_insn_size(insn), take = size < FIRST - kept ? size : FIRST - kept;
+        memcpy(first + kept, qemu_plugin_insn_data(insn), take);
+        kept += take;
+        bytes += size;
     }
+    const struct qemu_plugin_insn *last = qemu_plugin_tb_get_insn(tb, n - 1);
+    struct translated *t = malloc(sizeof *t);
+    if (t == NULL)
+        return;
+    t->instructions = (uint32_t)n;
+    t->rep = is_rep_string(last) ? qemu_plugin_insn_vaddr(last) : 0;
+    t->rep_is_first = n == 1;
+    t->block = line_of(qemu_plugin_tb_vaddr(tb), (uint16_t)n, (uint16_t)bytes, first);
+    if (t->block == NULL)
+        t->block = &file->others;
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, 0, t);
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc,
@@ -100,10 +189,10 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         if (strncmp(argv[i], "out=", 4) == 0)
             out = argv[i] + 4;
     int fd = open(out, O_RDWR | O_CREAT | O_TRUNC, 0644);
-    if (fd < 0 || ftruncate(fd, sizeof *counts * VCPUS) < 0)
+    if (fd < 0 || ftruncate(fd, sizeof *file) < 0)
         return -1;
-    counts = mmap(NULL, sizeof *counts * VCPUS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (counts == MAP_FAILED)
+    file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
         return -1;
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
     return 0;

@@ -5,6 +5,7 @@ import signal
 import sys
 
 from . import backend, run, testrun
+from .bench import main as bench
 from .common import UsageError
 
 VERSION = '0.1.0'
@@ -97,6 +98,19 @@ def _add_test(commands):
     p.set_defaults(function=testrun.main)
 
 
+def _add_bench(commands):
+    p = commands.add_parser('bench', help='measure the guest', allow_abbrev=False,
+                            description='Measures the guest on a tap device in a namespace of its own.')
+    p.add_argument('--profile', type=_one_of(*bench.TESTS), metavar='TEST',
+                   help='where the instructions of a transaction go, by function: ' + ', '.join(bench.TESTS))
+    p.add_argument('--count', type=_number('a number of transactions', 10, 10000000), metavar='N',
+                   help='transactions to measure (default: as many as take about a second)')
+    p.add_argument('--cpus', type=_number('a number of processors', 1, 64), default=1, metavar='N',
+                   help='processors and queue pairs of the guest (default: 1)')
+    p.add_argument('--append', default='poll=0', metavar='WORDS', help='boot line (default: "poll=0")')
+    p.set_defaults(function=bench.main)
+
+
 def _add_missing(commands, name, text):
     """A subcommand that a later version brings: says so, whatever it is given, and exits with 2."""
     p = commands.add_parser(name, help=f'{text} (not in this version)', description=f'{text}. Not in this version.')
@@ -115,7 +129,7 @@ def parser():
     commands = p.add_subparsers(dest='command', metavar='COMMAND', parser_class=_Parser)
     _add_run(commands)
     _add_test(commands)
-    _add_missing(commands, 'bench', 'measure beside a Linux guest')
+    _add_bench(commands)
     _add_missing(commands, 'conform', 'boot the conformance image on a backend')
     return p, commands
 
@@ -128,7 +142,7 @@ def main(argv):
         whole.error(f'which command? valid: {valid} (--help tells more)')
     if not argv[0].startswith('-') and argv[0] not in commands.choices:
         whole.error(f"no command '{argv[0]}'; valid: {valid}")
-    if argv[0] in ('bench', 'conform') and not {'-h', '--help'} & set(argv):
+    if argv[0] == 'conform' and not {'-h', '--help'} & set(argv):
         argv = argv[:1]     # its options are not known yet either
     options = whole.parse_args(argv)
     # Ending by signal leaves through the same clean-up as any other end.

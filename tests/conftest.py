@@ -1,16 +1,17 @@
-"""What every system test shares: the guest image, marks, time limits, and the consoles of a failed test in its report."""
+"""What the pytest suites share: the options, the mark of rows that only a full run takes, time limits, and the consoles
+of a failed test's guests in its report."""
 import os
 import signal
 import sys
 
 import pytest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(ROOT, 'tools'), os.path.join(ROOT, 'tests', 'lib')]
 
 from rslib import qemu  # noqa: E402
 
-TEST_SECONDS = 240
+TEST_SECONDS = {'system': 240, 'kvm': 900, 'tools': 900}       # by folder
 
 
 def pytest_addoption(parser):
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_call(item):
     """A limit on each test's time, whatever it waits for."""
     marker = item.get_closest_marker('seconds')
-    seconds = marker.args[0] if marker else TEST_SECONDS
+    seconds = marker.args[0] if marker else TEST_SECONDS[item.path.parent.name]
 
     def expired(*_):
         raise TimeoutError(f'test still running after {seconds} s')

@@ -1,0 +1,113 @@
+"""Counts of a guest's instructions, read from the file that tools/plugins/insn_count.c maps: a total per vCPU, and one per
+translated block for profiles. Instructions here count a repeated string instruction once; its steps are told apart."""
+import dataclasses
+import os
+import struct
+import subprocess
+import tempfile
+
+from ..common import ROOT, UsageError, build_dir
+
+SOURCE = os.path.join(ROOT, 'tools', 'plugins', 'insn_count.c')
+VCPUS, BLOCKS = 64, 131072
+CPU = struct.Struct('<QQQQ32x')
+BLOCK = struct.Struct('<QQQQHH28s')
+SIZE = CPU.size * VCPUS + BLOCK.size * (BLOCKS + 1)
+
+
+def build_plugin(folder=None):
+    """Compiles the plugin if its source is newer; returns its path."""
+    folder = folder or os.path.join(build_dir(), 'bench')
+    os.makedirs(folder, exist_ok=True)
+    made = os.path.join(folder, 'insn_count.so')
+    if os.path.exists(made) and os.path.getmtime(made) > os.path.getmtime(SOURCE):
+        return made
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        part = os.path.join(work, 'insn_count.so')
+        done = subprocess.run(['gcc', '-O2', '-shared', '-fPIC', '-o', part, SOURCE], capture_output=True, text=True,
+                              timeout=120, check=False)
+        if done.returncode:
+            raise UsageError(f'the counting plugin does not compile: {done.stderr.strip().splitlines()[-1]}')
+        os.replace(part, made)
+    return made
+
+
+@dataclasses.dataclass
+class Count:
+    """What one vCPU, or all, did: instructions (a repeated string instruction is one), steps of repeated string
+    instructions beyond the first of each, translated blocks."""
+    instructions: int = 0
+    rep_steps: int = 0
+    blocks: int = 0
+
+    def __sub__(self, other):
+        return Count(self.instructions - other.instructions, self.rep_steps - other.rep_steps, self.blocks - other.blocks)
+
+    def __add__(self, other):
+        return Count(self.instructions + other.instructions, self.rep_steps + other.rep_steps, self.blocks + other.blocks)
+
+
+def parse_cpus(data, count):
+    """The counts of the first `count` vCPUs in the bytes of a counter file."""
+    found = []
+    for i in range(count):
+        instructions, steps, blocks, starts = CPU.unpack_from(data, i * CPU.size)
+        found.append(Count(instructions - steps + starts, steps - starts, blocks))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A translated block: where its first instruction is, how many instructions and bytes it has, its first bytes."""
+    address: int
+    instructions: int
+    bytes: int
+    first: bytes
+
+
+def parse_blocks(data):
+    """{Block: (executed, instructions, steps of string instructions beyond the first)} of a whole counter file; a Block
+    at address 0 without instructions stands for those that found no room."""
+    found = {}
+    for address, executed, steps, starts, count, length, first in BLOCK.iter_unpack(data[CPU.size * VCPUS:SIZE]):
+        if executed:
+            key = Block(address, count, length, first[:length])
+            found[key] = (executed, executed * count - steps + starts, steps - starts)
+    return found
+
+
+def difference(after, before):
+    """What parse_blocks() said later, less what it said earlier; blocks without change are left out."""
+    found = {}
+    for key, now in after.items():
+        then = before.get(key, (0, 0, 0))
+        if now != then:
+            found[key] = tuple(a - b for a, b in zip(now, then))
+    return found
+
+
+class Counter:
+    """The counter file of one guest: argv() goes to its QEMU; the counts can be read at any time after it has started."""
+
+    def __init__(self, plugin, workdir, cpus=1):
+        self.path = os.path.join(workdir, 'counts')
+        self.cpus = cpus
+        self._plugin = plugin
+
+    def argv(self):
+        """QEMU's arguments."""
+        return ['-plugin', f'{self._plugin},out={self.path}']
+
+    def read(self):
+        """The counts of each vCPU so far."""
+        with open(self.path, 'rb') as f:
+            return parse_cpus(f.read(CPU.size * self.cpus), self.cpus)
+
+    def total(self):
+        """The counts of all vCPUs together."""
+        return sum(self.read(), Count())
+
+    def blocks(self):
+        """The counts of all blocks so far, as parse_blocks() gives them."""
+        with open(self.path, 'rb') as f:
+            return parse_blocks(f.read(SIZE))

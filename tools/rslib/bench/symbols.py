@@ -1,0 +1,108 @@
+"""From addresses that a guest executed to names: where copies of the program lie, which function an address belongs to, and
+which inlined function it came from."""
+import bisect
+import collections
+import os
+import re
+import subprocess
+import sys
+
+from ..common import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, 'tools'))
+from symbols import Elf, PT_LOAD  # noqa: E402  (tools/symbols.py, the reader of the build)
+
+PAGE = 4096
+PF_X = 1
+MIN_VOTES = 8       # blocks that must agree before a stretch of memory is taken for a copy of the program
+
+
+class Program:
+    """A linked program: its executable bytes and its functions, by offset from its lowest address."""
+
+    def __init__(self, path):
+        with open(path, 'rb') as f:
+            data = f.read()
+        elf = Elf(data)
+        self.path = path
+        self.base = elf.base()
+        self.text, self.text_at = b'', 0
+        for kind, flags, offset, vaddr, _, filesz, _, _ in elf.segments:
+            if kind == PT_LOAD and flags & PF_X:
+                self.text, self.text_at = data[offset:offset + filesz], vaddr - self.base
+        self.functions = elf.functions()
+        self._offsets = [offset for offset, _ in self.functions]
+
+    def function(self, offset):
+        """(offset, name) of the function that the offset lies in; None before the first and outside of the text."""
+        if not self.text_at <= offset < self.text_at + len(self.text):
+            return None
+        at = bisect.bisect_right(self._offsets, offset) - 1
+        return self.functions[at] if at >= 0 else None
+
+    def places(self, block):
+        """Where in the program a block could be, as offsets: its bytes are there, at the same place within a page."""
+        found, at = [], self.text.find(block.first)
+        while at >= 0:
+            if (self.text_at + at) % PAGE == block.address % PAGE:
+                found.append(self.text_at + at)
+            at = self.text.find(block.first, at + 1)
+        return found
+
+    def has(self, block, base):
+        """Whether the block's bytes are the program's, if a copy of it lies at base."""
+        at = block.address - base - self.text_at
+        return at >= 0 and self.text[at:at + len(block.first)] == block.first and bool(block.first)
+
+
+def find_copies(program, blocks):
+    """The addresses at which copies of the program lie, most blocks first: where the bytes of executed blocks fit."""
+    votes = collections.Counter()
+    for block in blocks:
+        if block.instructions >= 2:
+            for offset in program.places(block):
+                votes[block.address - offset] += 1
+    copies = []
+    for base, count in votes.most_common():
+        if count < MIN_VOTES:
+            break
+        end = base + program.text_at + len(program.text)
+        if base % PAGE == 0 and all(end <= other or base >= other + program.text_at + len(program.text) for other in copies):
+            copies.append(base)
+    return copies
+
+
+def parse_addr2line(text):
+    """addr2line -a -f -i: {address: [innermost function, ..., the one that is called by name]}."""
+    found, current, name = {}, None, True
+    for line in text.splitlines():
+        if re.fullmatch(r'0x[0-9a-f]+', line):
+            current = found.setdefault(int(line, 16), [])
+            name = True
+        elif current is not None:
+            if name:
+                current.append(line)
+            name = not name
+    return found
+
+
+def inlined(path, addresses):
+    """For each address of an ELF file with debug information the functions it lies in, innermost first. Empty without
+    addr2line or debug information."""
+    try:
+        done = subprocess.run(['addr2line', '-e', path, '-a', '-f', '-i'], input=''.join(f'{a:#x}\n' for a in addresses),
+                              capture_output=True, text=True, timeout=120, check=False)
+    except FileNotFoundError:
+        return {}
+    found = parse_addr2line(done.stdout) if done.returncode == 0 else {}
+    return {address: names for address, names in found.items() if names and names[0] != '??'}
+
+
+def instructions(path):
+    """The addresses of all instructions of an ELF file, ascending. Empty without objdump."""
+    try:
+        done = subprocess.run(['objdump', '-d', '--no-show-raw-insn', path], capture_output=True, text=True, timeout=120,
+                              check=False)
+    except FileNotFoundError:
+        return []
+    return sorted(int(at, 16) for at in re.findall(r'^ *([0-9a-f]+):\t', done.stdout, re.MULTILINE))
