@@ -92,6 +92,7 @@ static const struct metric table[] = {
     { "tx_dropped", "no_room", "Frames to send that were dropped: too many waited, or no memory for a copy",
       NETIF(tx_dropped) },
     { "tx_dropped", "too_long", "", NETIF(tx_too_long) },
+    { "tx_dropped", "ring_full", "", TX(no_room) },
     { "tx_ring_size", "", "Descriptors of the transmit ring", GAUGE, TXQ(size) },
     { "tx_ring_free", "", "Descriptors that are free", GAUGE, TXQ(free) },
 

@@ -71,7 +71,8 @@ struct virtnet_rx_stats {
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
-    uint64_t gso; /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t gso;     /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t no_room; /* frames dropped because the ring was full (applications without a stack) */
 };
 
 /* Where interrupts come from. */
