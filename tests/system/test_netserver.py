@@ -549,3 +549,18 @@ def test_same_port_again(image, cores):
             control.finish()
         scrape = prometheus.parse(prometheus.ask(wire.tcp(80), prometheus.get_request('/metrics')).body.decode())
         assert scrape.total('ringside_tcp_reopened_total') == 299
+
+
+@tap
+@pytest.mark.parametrize('cores', CORES)
+def test_few_ports(image, cores):
+    """A client with 400 ports makes 3,000 connections: nearly each ends one in TIME_WAIT, and none has to wait for it."""
+    with running(image, cores) as (wire, _):
+        wire.netns.sysctl('net.ipv4.ip_local_port_range', '40000 40400')
+        before = again(wire)
+        with control_on(wire) as control:
+            npclient.crr(control, 3000)
+            control.finish()
+        assert again(wire) == before
+        scrape = prometheus.parse(prometheus.ask(wire.tcp(80), prometheus.get_request('/metrics')).body.decode())
+        assert scrape.total('ringside_tcp_reopened_total') > 2500
