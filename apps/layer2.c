@@ -54,7 +54,7 @@ static bool never_waits(const struct virtnet_pair *pair)
     return false;
 }
 
-static const struct layer2 rxonly_layer2 = { rxonly_turn, never_waits, NULL };
+static const struct layer2 rxonly_layer2 = { .turn = rxonly_turn, .waiting = never_waits };
 LAYER2_APP(rxonly, "every frame", NULL, NULL, &rxonly_layer2);
 
 /* ---- macswap ---- */
@@ -87,17 +87,22 @@ static bool send_back(struct virtnet_pair *pair, const struct virtnet_frame *fra
     return true;
 }
 
+static void macswap_sent(struct virtnet_pair *pair, void *token)
+{
+    (void)pair;
+    for (struct rx_buffer *b = token, *next; b != NULL; b = next) {
+        next = b->next;
+        virtnet_release(b);
+    }
+}
+
 static unsigned take_back(struct virtnet_pair *pair, unsigned budget)
 {
     unsigned n = 0;
     uint32_t length;
-    struct rx_buffer *b;
-    for (; n < budget && (b = virtqueue_pop(&pair->tx, &length)) != NULL; n++)
-        while (b != NULL) {
-            struct rx_buffer *next = b->next;
-            virtnet_release(b);
-            b = next;
-        }
+    void *token;
+    for (; n < budget && (token = virtqueue_pop(&pair->tx, &length)) != NULL; n++)
+        macswap_sent(pair, token);
     return n;
 }
 
@@ -117,7 +122,7 @@ static unsigned macswap_turn(struct virtnet_pair *pair, unsigned budget)
     return n;
 }
 
-static const struct layer2 macswap_layer2 = { macswap_turn, never_waits, NULL };
+static const struct layer2 macswap_layer2 = { .turn = macswap_turn, .waiting = never_waits, .sent = macswap_sent };
 LAYER2_APP(macswap, "every frame", NULL, NULL, &macswap_layer2);
 
 /* ---- txonly ---- */
@@ -194,6 +199,6 @@ static void txonly_begin(unsigned core, unsigned cores)
     left = total / cores + (core < total % cores);
 }
 
-static const struct layer2 txonly_layer2 = { txonly_turn, txonly_waiting, txonly_begin };
+static const struct layer2 txonly_layer2 = { .turn = txonly_turn, .waiting = txonly_waiting, .begin = txonly_begin };
 LAYER2_APP(txonly, "no port: it only sends", "SIZE,COUNT with SIZE 60..1514 and COUNT 1..1000000000", txonly_check,
            &txonly_layer2);

@@ -14,6 +14,7 @@
 #include "kernel/panic.h"
 #include "kernel/pci_host.h"
 #include "kernel/public.h"
+#include "kernel/recover.h"
 #include "kernel/random.h"
 #include "kernel/shared.h"
 #include "kernel/smp.h"
@@ -396,6 +397,7 @@ void core_main(unsigned id, struct shared *all)
     traps_init(world);
     struct netif *netif = id == 0 ? first_core(all) : further_core();
     steer_start(netif);
+    recover_init(netif, &device);
     if (id == 0)
         net_netif_check_link(netif);
     if (layer2 != NULL)

@@ -1,3 +1,4 @@
+#include "kernel/recover.h"
 #include "net/counters.h"
 #include "kernel/core.h"
 #include "kernel/public.h"
@@ -16,6 +17,7 @@ void counters_publish(const struct virtnet *net, const struct netif *netif)
         .connections = pcb_hash_stats(),
         .timewait = timewait_stats(),
         .lwip = &lwip_stats,
+        .recover = recover_stats(),
     };
     __atomic_store_n(&core_shared()->public_area->core[core_number()].counters, &mine, __ATOMIC_RELEASE);
 }
@@ -99,6 +101,11 @@ static const struct metric table[] = {
     { "spurious_interrupts", "", "Halts that an interrupt of the queues ended without anything in them",
       .per_queue = 1, LOOP(spurious) },
     { "config_interrupts", "", "Interrupts for a change of configuration", AT(net, struct virtnet, config_interrupts) },
+
+    { "resets", "", "Times the device was reset because it was no longer usable; counted on core 0",
+      AT(recover, struct recover_stats, resets) },
+    { "reset_down", "", "Time from the reset's beginning until the device ran again", SECONDS,
+      AT(recover, struct recover_stats, ns_down) },
 
     { "loop_turns", "", "Turns of the loop", LOOP(turns) },
     { "batches", "", "Turns of the loop that found something to do", LOOP(batches) },

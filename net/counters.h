@@ -28,6 +28,7 @@ struct net_counters {
     const struct pcb_hash_stats *connections;
     const struct timewait_stats *timewait;
     const struct stats_ *lwip;
+    const struct recover_stats *recover;
 };
 
 /* Publishes this core's. */

@@ -13,6 +13,8 @@ struct layer2 {
     unsigned (*turn)(struct virtnet_pair *pair, unsigned budget);
     /* True if it has something to send and waits for room in the ring. */
     bool (*waiting)(const struct virtnet_pair *pair);
+    /* Takes back what it queued itself in the transmit ring (struct rx_buffer); NULL: it sends by slots. */
+    void (*sent)(struct virtnet_pair *pair, void *token);
     /* Before the first turn, on core `core` of `cores`; NULL: there is nothing to prepare. */
     void (*begin)(unsigned core, unsigned cores);
 };

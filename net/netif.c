@@ -331,6 +331,17 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
     return &in->netif;
 }
 
+static void finish(struct virtnet_pair *pair, void *token)
+{
+    virtnet_finish(pair, token, on_sent);
+}
+
+void net_netif_forget(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    virtnet_take_back(in->pair, in->layer2 != NULL && in->layer2->sent != NULL ? in->layer2->sent : finish);
+}
+
 void net_netif_layer2(struct netif *netif, const struct layer2 *app, unsigned pairs)
 {
     struct interface *in = interface_of(netif);

@@ -42,6 +42,8 @@ python3-selenium       | test               | speaks to the driver
 autoconf               | netperf            | builds netperf's client from source, where Debian's package cannot be had
 automake               | netperf            | the same
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 

@@ -108,6 +108,22 @@ pcb_hash_test_kind := lwip
 pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c net/segment.c # includes pcb_hash.c
 pcb_hash_test_objects := $(unit_lwip_objects)
 
+# What the specification says and the tests above do not show: tests/conformance names them.
+unit_programs += clauses_never_test clauses_ring_test clauses_net_test clauses_setup_test
+clauses_never_test_kind := asan
+clauses_never_test_sources := tests/unit/clauses_never_test.c $(modern_rig_sources) drivers/virtio/device.c drivers/virtio/features.c
+clauses_ring_test_kind := asan
+clauses_ring_test_sources := tests/unit/clauses_ring_test.c tests/unit/rig.c tests/unit/fake_device.c drivers/virtio/split.c
+clauses_net_test_kind := asan
+clauses_net_test_sources := tests/unit/clauses_net_test.c $(net_rig_sources) net/offload.c
+clauses_setup_test_kind := asan
+clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/clauses_rig.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
+	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+
+unit_programs += iperf3_text_test
+iperf3_text_test_kind := asan
+iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o) $$($(1)_objects)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
