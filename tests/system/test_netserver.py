@@ -21,7 +21,7 @@ from npguest import A_PCB, CORES, control_on, dial_on, quiet, running, settled, 
 from rslib.qemu import Guest
 
 NUMBER = re.compile(r'[-+]?\d+(?:\.\d+)?')
-DEARER = 1.5    # times the median, at most
+DEARER = 2.0    # times the median, at most: else the rate would be below half
 
 
 @pytest.fixture(scope='session', name='netperf')
