@@ -103,7 +103,7 @@ void virtnet_refill(struct virtnet_pair *pair)
             return;
         }
         struct virtq_buf piece = { (uint64_t)(uintptr_t)b->data, pool->data_size };
-        if (virtqueue_add(&pair->rx, &piece, 0, 1, b) != VIRTQ_OK)
+        if (virtqueue_add_one(&pair->rx, piece, true, b) != VIRTQ_OK)
             return;
         pool->free = b->next;
         pool->free_count--;
