@@ -22,6 +22,7 @@
 #include "lwip/init.h"
 #include "net/address.h"
 #include "net/counters.h"
+#include "net/hooks.h"
 #include "net/loop.h"
 #include "net/netif.h"
 #include "net/steer.h"
@@ -185,6 +186,7 @@ static struct netif *start_net(struct virtio_error *error)
 {
     if (!virtnet_layout(&device, (uint16_t)core_number(), error))
         return NULL;
+    net_clock();
     lwip_init();
     struct netif *netif = net_netif_add(&device.pair);
     if (netif == NULL) {

@@ -6,9 +6,18 @@
 #include "lwip/sys.h"
 #include "net/hooks.h"
 
+static u32_t now; /* ms, as of the last net_clock() */
+
+uint64_t net_clock(void)
+{
+    uint64_t ns = clock_ns();
+    now = (u32_t)(ns / 1000000);
+    return ns;
+}
+
 u32_t sys_now(void)
 {
-    return (u32_t)(clock_ns() / 1000000);
+    return now;
 }
 
 uint32_t net_random(void)
