@@ -26,6 +26,7 @@
 #define LWIP_IPV6_AUTOCONFIG           1
 #define LWIP_IPV6_DHCP6                0
 #define LWIP_SINGLE_NETIF              1
+#define LWIP_MULTICAST_TX_OPTIONS      0 /* nobody sends datagrams to groups */
 #define LWIP_HAVE_LOOPIF               0
 #define LWIP_NETIF_HOSTNAME            1
 #define LWIP_NETIF_EXT_STATUS_CALLBACK 1
@@ -70,6 +71,8 @@
 
 /* Checksums are switched per interface, and by net/netif.c before each frame that the device has checked. */
 #define LWIP_CHECKSUM_CTRL_PER_NETIF 1
+#define LWIP_INLINE_IP_CHKSUM        1         /* of a header to be sent: summed up while it is written */
+#define LWIP_CHKSUM                  net_chksum /* port/chksum.h */
 
 #define LWIP_STATS         1
 #define LWIP_STATS_LARGE   1
