@@ -53,11 +53,13 @@ static void on_pbuf_free(struct pbuf *p)
     give_back((struct rx_buffer *)((char *)p - offsetof(struct rx_buffer, owner)));
 }
 
+/* As the pbuf lies in front of the bytes, in one piece with them, an answer can be built over what came in: headers may
+ * grow to where those of the frame began, and 24 bytes beyond before they reach what lies here behind the pbuf. */
 static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t length)
 {
     struct pbuf_custom *custom = &state_of(buffer)->custom;
     custom->custom_free_function = on_pbuf_free;
-    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip,
+    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_POOL, custom, buffer->data + skip,
                                (u16_t)(length - skip));
 }
 

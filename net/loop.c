@@ -14,10 +14,10 @@
 #include "net/netif.h"
 #include "net/steer.h"
 
-#define RECEIVE_BUDGET   64u
-#define SLEEP_MAX_MS     4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
-#define POLL_AUTO_NS     200000u  /* poll=auto looks at most so long: a longer wait costs a halt's latency no more */
-#define NO_INTERRUPT_NS  1000000u /* how long to sleep at a time on a device that cannot interrupt */
+#define RECEIVE_BUDGET  64u
+#define SLEEP_MAX_MS    4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
+#define POLL_AUTO_NS    200000u  /* poll=auto looks at most so long: a longer wait costs a halt's latency no more */
+#define NO_INTERRUPT_NS 1000000u /* how long to sleep at a time on a device that cannot interrupt */
 #define CONFIG_LOOK_NS                                                                                                 \
     100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom                      \
                 */

@@ -1,10 +1,11 @@
 /* TCP data connections: one at a time in turn with requests and responses, or a stream either way; what they carry is
- * never looked at, and what they send is never copied. */
+ * never looked at, and what they send is not copied, small pieces aside. */
 #include <stdlib.h>
 #include "apps/netserver/netserver.h"
 #include "apps/tcp_server.h"
 
 #define BACKLOG     5
+#define COPIED_MAX  128u /* up to here a copy behind the headers costs less than a pbuf of its own */
 #define POLL_HALF_S 1 /* tcp_poll's unit: look every 500 ms whether a write that failed for lack of memory goes now */
 
 struct connection {
@@ -78,7 +79,7 @@ static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
         n = room;
     if (n > NP_DATA_BYTES)
         n = NP_DATA_BYTES;
-    if (n == 0 || tcp_write(pcb, np_data(), (u16_t)n, 0) != ERR_OK)
+    if (n == 0 || tcp_write(pcb, np_data(), (u16_t)n, n <= COPIED_MAX ? TCP_WRITE_FLAG_COPY : 0) != ERR_OK)
         return 0; /* again when something was acknowledged, or at the next poll */
     return n;
 }
