@@ -56,7 +56,7 @@ $(BUILD)/program/%.o: %.S Makefile
 $(BUILD)/program/apps/status_page.o: apps/status.html
 # The library's own functions: not made into calls of themselves, and there for calls that the compiler makes up while linking.
 # The tests that run in the guest do what a compiler that understands them would leave out.
-$(patsubst %,$(BUILD)/program/kernel/%.o,string libc heap) $(guest_test_objects): lto := -fno-builtin \
+$(patsubst %,$(BUILD)/program/kernel/%.o,string libc malloc) $(guest_test_objects): lto := -fno-builtin \
     $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
 $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk Makefile
 	@mkdir -p $(@D)

@@ -10,6 +10,9 @@ struct netif;
  * time as clock_ns() does. */
 uint64_t net_clock(void);
 
+/* The time of the last net_clock(). */
+uint64_t net_time(void);
+
 /* Initial sequence number of a connection (RFC 6528): a clock of 4 microseconds plus a keyed hash of the addresses and
  * ports. */
 u32_t net_tcp_isn(const ip_addr_t *local_ip, u16_t local_port, const ip_addr_t *remote_ip, u16_t remote_port);

@@ -11,13 +11,12 @@
 #include <linux/if_ether.h>
 #include "drivers/virtio/net.h"
 #include "kernel/console.h"
-#include "lwip/etharp.h"
 #include "lwip/ethip6.h"
-#include "netif/ethernet.h"
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
 #include "net/buffer.h"
+#include "net/ether.h"
 #include "net/netif.h"
 #include "net/offload.h"
 #include "net/steer.h"
@@ -126,7 +125,10 @@ static bool send_short(struct interface *in, const struct pbuf *p)
     struct tx_slot *slot = virtnet_slot(in->pair);
     if (slot == NULL)
         return false;
-    pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
+    if (p->next == NULL)
+        memcpy(slot->data + in->pair->header, p->payload, p->len);
+    else
+        pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
     finish_header(in, slot, p->tot_len);
     return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
@@ -295,7 +297,7 @@ static err_t interface_init(struct netif *netif)
     netif->hwaddr_len = ETH_ALEN;
     memcpy(netif->hwaddr, dev->mac, ETH_ALEN);
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6;
-    netif->output = etharp_output;
+    netif->output = ether_output4;
     netif->output_ip6 = ethip6_output;
     netif->linkoutput = link_output;
     in->checks = NETIF_CHECKSUM_ENABLE_ALL;
@@ -310,7 +312,7 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
     struct interface *in = &the_interface;
     in->pair = pair;
     buffers_init(&pair->pool);
-    if (netif_add_noaddr(&in->netif, in, interface_init, ethernet_input) == NULL)
+    if (netif_add_noaddr(&in->netif, in, interface_init, ether_input) == NULL)
         return NULL;
     netif_set_default(&in->netif);
     netif_set_hostname(&in->netif, "ringside");

@@ -538,11 +538,9 @@ static bool swallows_icmp6(const uint8_t *ip, const uint8_t *icmp)
     }
 }
 
-bool steer_swallows(const struct pbuf *p)
+static bool swallows(const struct pbuf *p)
 {
     uint8_t start[ETH_HLEN + 40 + 8 + 1];
-    if (core_number() == 0)
-        return false;
     uint16_t n = pbuf_copy_partial(p, start, sizeof start, 0), type = (uint16_t)(start[12] << 8 | start[13]);
     const uint8_t *ip = start + ETH_HLEN;
     bool swallowed = false;
@@ -554,4 +552,13 @@ bool steer_swallows(const struct pbuf *p)
         swallowed = swallows_icmp6(ip, ip + 48);
     stats.swallowed += swallowed;
     return swallowed;
+}
+
+bool steer_swallows(const struct pbuf *p)
+{
+    const uint8_t *frame = p->payload;
+    if (core_number() == 0)
+        return false;
+    bool is_ip4 = p->len >= ETH_HLEN && (frame[12] << 8 | frame[13]) == ETH_P_IP;
+    return !is_ip4 && swallows(p);
 }

@@ -211,7 +211,7 @@ struct tx_slot *virtnet_slot(struct virtnet_pair *pair)
         return NULL;
     pair->free_slot = slot->next;
     slot->token = NULL;
-    memset(slot->data, 0, pair->header);
+    memset(slot->data, 0, VIRTNET_HEADER_HASH); /* the longer of the two: a length that is known costs little */
     return slot;
 }
 
@@ -231,7 +231,9 @@ bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inli
         all[i + 1] = pieces[i];
         bytes += pieces[i].len;
     }
-    if (virtqueue_add(&pair->tx, all, (uint16_t)(count + 1), 0, slot) != VIRTQ_OK) {
+    int error = count == 0 ? virtqueue_add_one(&pair->tx, all[0], false, slot)
+                           : virtqueue_add(&pair->tx, all, (uint16_t)(count + 1), 0, slot);
+    if (error != VIRTQ_OK) {
         release_slot(pair, slot);
         return false;
     }

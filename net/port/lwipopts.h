@@ -10,9 +10,12 @@
 #define LWIP_NETCONN         0
 
 /* Memory: every object is its own block of the core's heap (kernel/memory.c), so nothing is sized in advance. */
-#define MEM_ALIGNMENT   8
-#define MEM_LIBC_MALLOC 1
-#define MEMP_MEM_MALLOC 1
+#define MEM_ALIGNMENT        8
+#define MEM_CUSTOM_ALLOCATOR 1
+#define MEM_CUSTOM_MALLOC    heap_take
+#define MEM_CUSTOM_FREE      heap_give
+#define MEM_CUSTOM_CALLOC    heap_take_cleared
+#define MEMP_MEM_MALLOC      1
 
 /* Protocols. */
 #define LWIP_IPV4                      1

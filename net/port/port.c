@@ -6,18 +6,24 @@
 #include "lwip/sys.h"
 #include "net/hooks.h"
 
-static u32_t now; /* ms, as of the last net_clock() */
+static uint64_t now; /* ns, as of the last net_clock() */
+static u32_t now_ms;
 
 uint64_t net_clock(void)
 {
-    uint64_t ns = clock_ns();
-    now = (u32_t)(ns / 1000000);
-    return ns;
+    now = clock_ns();
+    now_ms = (u32_t)(now / 1000000);
+    return now;
+}
+
+uint64_t net_time(void)
+{
+    return now;
 }
 
 u32_t sys_now(void)
 {
-    return now;
+    return now_ms;
 }
 
 uint32_t net_random(void)
