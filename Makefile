@@ -63,6 +63,12 @@ $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk Makefil
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
 
+# What runs for each packet: more of it is taken into its callers.
+hot := $(addprefix $(BUILD)/lwip/core/,$(addsuffix .o,mem memp pbuf tcp tcp_in tcp_out udp inet_chksum ipv4/ip4 ipv4/icmp)) \
+    $(addprefix $(BUILD)/program/,$(addsuffix .o,drivers/virtio/split drivers/virtio/net_queue kernel/heap apps/echo net/port/chksum \
+    $(addprefix net/,buffer ether loop netif offload steer) $(addprefix apps/netserver/,leg leg_tcp leg_udp)))
+$(hot): machine += $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=30)
+
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
 $(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld

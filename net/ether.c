@@ -51,17 +51,24 @@ static void learn(struct host *host, const struct pbuf *p, const uint8_t *packet
     memcpy(host->header, frame, ETH_HLEN);
 }
 
-err_t ether_output4(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
+/* By lwIP's table of neighbours. Not taken into the short way, which would save registers for it. */
+static __attribute__((noinline)) err_t ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *to,
+                                               struct host *host)
 {
-    uint32_t address = ip4_addr_get_u32(to);
-    struct host *host = &hosts[address >> 24 & (HOSTS - 1)];
-    if (host->address == address && net_time() < host->until && pbuf_add_header(p, ETH_HLEN) == 0) {
-        memcpy(p->payload, host->header, ETH_HLEN);
-        return netif->linkoutput(netif, p);
-    }
     const uint8_t *packet = p->payload;
+    uint32_t address = ip4_addr_get_u32(to);
     err_t err = etharp_output(netif, p, to);
     if (err == ERR_OK)
         learn(host, p, packet, address);
     return err;
+}
+
+err_t ether_output4(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
+{
+    uint32_t address = ip4_addr_get_u32(to);
+    struct host *host = &hosts[address >> 24 & (HOSTS - 1)];
+    if (host->address != address || net_time() >= host->until || pbuf_add_header(p, ETH_HLEN) != 0)
+        return ask_arp(netif, p, to, host);
+    memcpy(p->payload, host->header, ETH_HLEN);
+    return netif->linkoutput(netif, p);
 }
