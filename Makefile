@@ -63,11 +63,13 @@ $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk Makefil
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
 
-# What runs for each packet: more of it is taken into its callers.
-hot := $(addprefix $(BUILD)/lwip/core/,$(addsuffix .o,mem memp pbuf tcp tcp_in tcp_out udp inet_chksum ipv4/ip4 ipv4/icmp)) \
-    $(addprefix $(BUILD)/program/,$(addsuffix .o,drivers/virtio/split drivers/virtio/net_queue kernel/heap apps/echo net/port/chksum \
-    $(addprefix net/,buffer ether loop netif offload steer) $(addprefix apps/netserver/,leg leg_tcp leg_udp)))
-$(hot): machine += $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=30)
+# What runs for each packet: more of it is taken into its callers, most where that costs least memory.
+hot_lwip := mem memp pbuf tcp tcp_in tcp_out udp inet_chksum ipv4/ip4 ipv4/icmp
+hot_apps := kernel/heap apps/echo $(addprefix apps/netserver/,leg leg_tcp leg_udp)
+hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer ether loop netif offload steer port/chksum)
+inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
+$(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
+$(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
 
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments

@@ -90,18 +90,28 @@ static uint64_t interrupts_of(const struct virtnet_pair *pair)
     return pair->rx_stats.interrupts + pair->tx_stats.interrupts;
 }
 
+/* The last halt, until the turn after it has shown what came of it. */
+static struct {
+    uint64_t ns; /* 0: there was none */
+    bool by_queue;
+} halted;
+
 static void halt(const struct virtnet_pair *pair, uint64_t wait_ns)
 {
     uint64_t before = interrupts_of(pair), from = clock_ns();
     arm_timer(from, wait_ns);
     cpu_halt();
-    uint64_t slept = net_clock() - from;
-    bool work = pending(pair);
+    halted.ns = net_clock() - from;
+    halted.by_queue = interrupts_of(pair) != before;
     stats.sleeps++;
-    stats.halted_ns += slept;
-    learn(work && slept < POLL_AUTO_NS);
-    if (!work && interrupts_of(pair) != before && !virtqueue_pending(&pair->tx))
-        stats.spurious++;
+    stats.halted_ns += halted.ns;
+}
+
+static void judge_halt(bool work)
+{
+    learn(work && halted.ns < POLL_AUTO_NS);
+    stats.spurious += halted.by_queue && !work;
+    halted.ns = 0;
 }
 
 static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
@@ -155,6 +165,8 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
         stats.batches += work > 0;
+        if (halted.ns != 0)
+            judge_halt(work > 0);
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);
