@@ -91,7 +91,7 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
             net_netif_input(netif, &frame, in->pair->header);
         n++;
     }
-    if (virtqueue_capacity(&in->pair->rx) > 0)
+    if (virtqueue_capacity(&in->pair->rx) >= in->pair->refill_from)
         virtnet_refill(in->pair);
     return n;
 }

@@ -81,7 +81,8 @@ enum virtnet_interrupts {
 struct virtnet_pair {
     struct virtnet *net;
     uint16_t number;
-    uint16_t header; /* bytes of the virtio-net header */
+    uint16_t header;      /* bytes of the virtio-net header */
+    uint16_t refill_from; /* receive buffers are posted when the ring has room for so many */
     struct virtqueue rx, tx;
     struct rx_pool pool;
     struct tx_slot *free_slot;

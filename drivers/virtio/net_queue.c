@@ -10,6 +10,7 @@
 
 #define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
 #define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
+#define REFILL_BATCH 16u  /* a publish and its fence for so many buffers; small rings are refilled at once */
 #define VLAN_TAG     4u
 #define CSUM_FLAGS   (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN  (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
@@ -80,6 +81,7 @@ bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio
     if (!make_queue(net, &pair->rx, (uint16_t)(2 * number), size[0], 0, error) ||
         !make_queue(net, &pair->tx, (uint16_t)(2 * number + 1), size[1], VIRTNET_TX_PIECES + 1, error))
         return false;
+    pair->refill_from = pair->rx.size >= 8 * REFILL_BATCH ? REFILL_BATCH : 1;
     return (make_pool(pair) && make_slots(pair)) || no_memory(error, "the buffers of queue pair", number);
 }
 
