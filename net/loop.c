@@ -107,9 +107,10 @@ static void halt(const struct virtnet_pair *pair, uint64_t wait_ns)
     stats.halted_ns += halted.ns;
 }
 
-static void judge_halt(bool work)
+static void judge_halt(bool work, bool adapt)
 {
-    learn(work && halted.ns < POLL_AUTO_NS);
+    if (adapt)
+        learn(work && halted.ns < POLL_AUTO_NS);
     stats.spurious += halted.by_queue && !work;
     halted.ns = 0;
 }
@@ -166,7 +167,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         stats.frames += work;
         stats.batches += work > 0;
         if (halted.ns != 0)
-            judge_halt(work > 0);
+            judge_halt(work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);

@@ -88,28 +88,29 @@ static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
 static bool respond(struct connection *c)
 {
     struct leg *leg = c->leg;
-    uint32_t size = leg->spec->response_size;
+    const struct np_spec *spec = leg->spec;
+    struct np_counts *counts = leg->counts;
     while (c->owed > 0) {
-        uint32_t n = write_some(c->pcb, size - c->sent);
+        uint32_t n = write_some(c->pcb, spec->response_size - c->sent);
         if (n == 0)
             return false;
-        leg->counts->tx_bytes += n;
+        counts->tx_bytes += n;
         c->sent += n;
-        if (c->sent < size)
+        if (c->sent < spec->response_size)
             continue;
         c->sent = 0;
         c->owed--;
-        leg->counts->tx_calls++;
-        leg->counts->transactions++;
-        if (leg_reached(leg, leg->counts->transactions)) {
+        counts->tx_calls++;
+        counts->transactions++;
+        if (leg_reached(leg, counts->transactions)) {
             c->owed = 0; /* a request too many is not answered */
             leg_done(leg);
-        } else if (leg->spec->conn) {
+        } else if (spec->conn) {
             c->owed = 0;
         }
     }
     confirm(c);
-    return leg->spec->conn;
+    return spec->conn;
 }
 
 static err_t on_requests(struct connection *c, uint32_t n)
