@@ -127,10 +127,10 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
     }
     /* In this order: where another core takes our device's interrupts, it wakes us only if it sees that we are about to
      * halt; so we say that first, then ask for interrupts, then look. */
-    bool quiet = steer_sleep();
-    quiet = virtnet_sleep(pair, net_netif_waiting(netif)) && quiet;
-    if (quiet && !acpi_power_button())
+    if (steer_sleep() && virtnet_sleep(pair, net_netif_waiting(netif)) && !acpi_power_button())
         halt(pair, wait);
+    else
+        net_clock();
     steer_awake();
     virtnet_awake(pair);
 }
@@ -171,7 +171,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);
-        if (pending(pair)) {
+        if (virtqueue_pending(&pair->rx)) { /* for the rest rest() looks */
             net_clock();
             continue;
         }

@@ -48,6 +48,7 @@ struct waiting {
 
 static struct rss rss;
 static struct mailbox box;
+static struct public_core *me; /* this core's part of the public area */
 static struct netif *interface;
 static unsigned cores = 1;
 static struct parcel *parcels; /* not read by all yet, newest first */
@@ -79,6 +80,7 @@ static void on_wake(void *argument)
 void steer_init(void)
 {
     irq_install(VECTOR_WAKE, on_wake, NULL);
+    me = face(core_number());
     mailbox_open(&box, core_shared()->public_area->mailboxes, core_number());
 }
 
@@ -435,7 +437,7 @@ unsigned steer_receive(unsigned budget)
         take(from, &m);
         n++;
     }
-    n += buffers_come_home(face(core_number()), &stats.returned);
+    n += buffers_come_home(me, &stats.returned);
     if (parcels != NULL)
         free_read_parcels();
     return n;
@@ -459,15 +461,13 @@ bool steer_pending(void)
 {
     if (waiting != NULL)
         return true;
-    return cores > 1 &&
-           (mailbox_pending(&box) || __atomic_load_n(&face(core_number())->returned, __ATOMIC_RELAXED) != NULL);
+    return cores > 1 && (mailbox_pending(&box) || __atomic_load_n(&me->returned, __ATOMIC_RELAXED) != NULL);
 }
 
 bool steer_sleep(void)
 {
     if (cores == 1)
         return waiting == NULL;
-    struct public_core *me = face(core_number());
     __atomic_store_n(&me->starved, net_netif_starved(interface), __ATOMIC_SEQ_CST);
     return waiting == NULL && mailbox_sleep(&box) && __atomic_load_n(&me->returned, __ATOMIC_SEQ_CST) == NULL;
 }
