@@ -2,8 +2,6 @@
 #include "kernel/smp.h"
 #include "net/buffer.h"
 
-#define POOL_LOW 64u /* free buffers below which frames are copied */
-
 /* What owner[] of a receive buffer holds. */
 struct rx_pbuf {
     struct pbuf_custom custom;
@@ -65,14 +63,21 @@ static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t lengt
 
 bool buffers_low(const struct virtnet_frame *frame)
 {
-    return frame->buffer[0]->pool == mine && mine->free_count < POOL_LOW;
+    return frame->buffer[0]->pool == mine && mine->free_count < mine->low;
 }
 
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)
 {
+    struct pbuf *rest = NULL;
+    for (uint16_t i = frame->count; i-- > 1;) { /* from the end: each pbuf tells the bytes from it on */
+        struct pbuf *p = wrap(frame->buffer[i], 0, frame->length[i]);
+        p->next = rest;
+        p->tot_len = (u16_t)(p->len + (rest != NULL ? rest->tot_len : 0));
+        rest = p;
+    }
     struct pbuf *head = wrap(frame->buffer[0], skip, frame->length[0]);
-    for (uint16_t i = 1; i < frame->count; i++)
-        pbuf_cat(head, wrap(frame->buffer[i], 0, frame->length[i]));
+    head->next = rest;
+    head->tot_len = (u16_t)(head->len + (rest != NULL ? rest->tot_len : 0));
     return head;
 }
 

@@ -3,6 +3,7 @@
 #define RINGSIDE_NET_HOOKS_H
 #include "lwip/arch.h"
 #include "lwip/ip_addr.h"
+#include "net/segment.h"
 
 struct netif;
 

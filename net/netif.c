@@ -19,6 +19,7 @@
 #include "net/ether.h"
 #include "net/netif.h"
 #include "net/offload.h"
+#include "net/segment.h"
 #include "net/steer.h"
 #include "net/timewait.h"
 
@@ -31,7 +32,8 @@ struct interface {
     struct netif netif;
     struct pbuf *waiting[WAITING_MAX]; /* free-running indices, masked */
     uint32_t waiting_head, waiting_tail;
-    uint16_t checks; /* lwIP's checksum flags when the device vouches for nothing */
+    const struct layer2 *layer2; /* takes all frames; NULL: lwIP does */
+    uint16_t checks;             /* lwIP's checksum flags when the device vouches for nothing */
     struct netif_stats stats;
 };
 
@@ -83,6 +85,8 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
+    if (in->layer2 != NULL)
+        return in->layer2->turn(in->pair, budget);
     while (n < budget && virtnet_receive(in->pair, &frame)) {
         if (too_long(&frame, in->pair->header)) {
             in->stats.rx_too_long++;
@@ -111,10 +115,12 @@ static uint16_t pieces_of(const struct pbuf *p)
     return n;
 }
 
-static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied)
+/* Fills in the virtio-net header of a frame whose first `copied` bytes are in the slot. */
+static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied, uint16_t gso_size)
 {
-    if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM))
-        offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied);
+    if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM) &&
+        offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied) && gso_size != 0)
+        offload_segmentation(virtnet_header(slot), slot->data + in->pair->header, gso_size);
 }
 
 /* A short frame: all of it into the slot. */
@@ -129,7 +135,7 @@ static bool send_short(struct interface *in, const struct pbuf *p)
         memcpy(slot->data + in->pair->header, p->payload, p->len);
     else
         pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
-    finish_header(in, slot, p->tot_len);
+    finish_header(in, slot, p->tot_len, 0);
     return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
 
@@ -147,7 +153,7 @@ static bool send_long(struct interface *in, struct pbuf *p)
     if (slot == NULL)
         return false;
     memcpy(slot->data + in->pair->header, p->payload, copied);
-    finish_header(in, slot, copied);
+    finish_header(in, slot, copied, p->gso_size);
     slot->token = p;
     if (!virtnet_send(in->pair, slot, (uint32_t)in->pair->header + copied, pieces, count))
         return false;
@@ -163,6 +169,7 @@ static bool send_copy(struct interface *in, const struct pbuf *p)
         in->stats.tx_dropped++;
         return true;
     }
+    whole->gso_size = p->gso_size;
     bool sent = send_long(in, whole);
     in->stats.tx_linearized += sent;
     pbuf_free(whole);
@@ -197,8 +204,12 @@ static void wait_for_room(struct interface *in, struct pbuf *p)
 static err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
-    if (steer_swallows(p))
+    if (in->layer2 != NULL || steer_swallows(p))
         return ERR_OK;
+    if (p->tot_len > netif->mtu + ETH_HLEN && p->gso_size == 0) { /* it lost its mark in a copy: TCP sends it again */
+        in->stats.tx_too_long++;
+        return ERR_OK;
+    }
     if (in->waiting_head == in->waiting_tail && send_frame(in, p))
         return ERR_OK;
     virtnet_flush(in->pair); /* the ring is full: let the device begin */
@@ -235,6 +246,8 @@ static unsigned send_waiting(struct interface *in)
 unsigned net_netif_reclaim(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
+    if (in->layer2 != NULL)
+        return 0;
     unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
     if (in->waiting_head != in->waiting_tail)
         n += send_waiting(in);
@@ -250,7 +263,7 @@ bool net_netif_starved(const struct netif *netif)
 bool net_netif_waiting(const struct netif *netif)
 {
     const struct interface *in = interface_of(netif);
-    return in->waiting_head != in->waiting_tail;
+    return in->layer2 != NULL ? in->layer2->waiting(in->pair) : in->waiting_head != in->waiting_tail;
 }
 
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
@@ -304,6 +317,7 @@ static err_t interface_init(struct netif *netif)
     if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
         in->checks &= (uint16_t) ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
     NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
+    segment_init(virtnet_has(dev, VIRTIO_NET_F_HOST_TSO4), virtnet_has(dev, VIRTIO_NET_F_HOST_TSO6));
     return ERR_OK;
 }
 
@@ -317,6 +331,25 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
     netif_set_default(&in->netif);
     netif_set_hostname(&in->netif, "ringside");
     return &in->netif;
+}
+
+static void finish(struct virtnet_pair *pair, void *token)
+{
+    virtnet_finish(pair, token, on_sent);
+}
+
+void net_netif_forget(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    virtnet_take_back(in->pair, in->layer2 != NULL && in->layer2->sent != NULL ? in->layer2->sent : finish);
+}
+
+void net_netif_layer2(struct netif *netif, const struct layer2 *app, unsigned pairs)
+{
+    struct interface *in = interface_of(netif);
+    in->layer2 = app;
+    if (app->begin != NULL)
+        app->begin(in->pair->number, pairs);
 }
 
 const struct netif_stats *net_netif_stats(const struct netif *netif)

@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <string.h>
 #include <linux/if_ether.h>
 #include "net/offload.h"
@@ -6,6 +7,7 @@
 #define PROTO_UDP       17
 #define TCP_CHECKSUM_AT 16
 #define UDP_CHECKSUM_AT 6
+#define TCP_OFFSET_AT   12
 
 static uint16_t get16(const uint8_t *p)
 {
@@ -76,4 +78,12 @@ int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t 
     header->csum_start = (uint16_t)t.start;
     header->csum_offset = offset;
     return 1;
+}
+
+void offload_segmentation(struct virtio_net_hdr_v1 *header, const uint8_t *frame, uint16_t gso_size)
+{
+    bool ip6 = __builtin_bswap16(get16(frame + 12)) == ETH_P_IPV6;
+    header->gso_type = ip6 ? VIRTIO_NET_HDR_GSO_TCPV6 : VIRTIO_NET_HDR_GSO_TCPV4;
+    header->gso_size = gso_size;
+    header->hdr_len = (uint16_t)(header->csum_start + (frame[header->csum_start + TCP_OFFSET_AT] >> 4) * 4);
 }

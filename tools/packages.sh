@@ -36,7 +36,12 @@ dnsmasq-base           | test               | a DHCP server and router for the g
 procps                 | test               | sysctl, in the tests of the test peers
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
+chromium               | test               | shows the status page, without a screen
+chromium-driver        | test               | steers it
+python3-selenium       | test               | speaks to the driver
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 

@@ -234,9 +234,13 @@ static uint16_t choose_size(struct virtnet *net, uint16_t queue, uint16_t most)
 /* Sizes of the first `want` pairs' queues. A pair that is not there ends the list; the first one must be. */
 static bool choose_sizes(struct virtnet *net, uint16_t want, struct virtio_error *error)
 {
+    uint16_t rx_max = net->ring_max;
+    if (virtnet_gets_gso(net) && !virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF) && (rx_max == 0 || rx_max > VIRTNET_RX_HUGE))
+        rx_max = VIRTNET_RX_HUGE;
     for (uint16_t i = 0; i < net->max_pairs && i < want && i < VIRTNET_MAX_PAIRS; i++) {
         for (uint16_t which = 0; which < 2; which++) {
-            uint16_t queue = (uint16_t)(2 * i + which), size = choose_size(net, queue, net->ring_max);
+            uint16_t queue = (uint16_t)(2 * i + which),
+                     size = choose_size(net, queue, which == 0 ? rx_max : net->ring_max);
             net->ring_size[i][which] = size;
             if (size >= 2)
                 continue;
@@ -319,15 +323,18 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
         return true;
     uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index, CONTROL_RING_MAX);
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
-    void *ring = size >= 4 ? heap_alloc_aligned(virtqueue_split_bytes(size, 0), 4096) : NULL;
-    void *memory = heap_alloc_aligned(control_bytes(), 64);
-    if (ring == NULL || memory == NULL || virtqueue_split_init(&net->control.vq, &config, ring) != VIRTQ_OK) {
+    if (net->control_ring == NULL) {
+        net->control_ring = heap_alloc_aligned(virtqueue_split_bytes(CONTROL_RING_MAX, 0), 4096);
+        net->control_memory = heap_alloc_aligned(control_bytes(), 64);
+    }
+    bool usable = size >= 4 && size <= CONTROL_RING_MAX && net->control_ring != NULL && net->control_memory != NULL;
+    if (!usable || virtqueue_split_init(&net->control.vq, &config, net->control_ring) != VIRTQ_OK) {
         log_warn("virtio", "control queue %u of size %u: not used", index, size);
         return true;
     }
     if (!enable_queue(net, &net->control.vq, VIRTIO_NO_VECTOR, error))
         return false;
-    control_init(&net->control, &net->transport, memory);
+    control_init(&net->control, &net->transport, net->control_memory);
     return true;
 }
 
@@ -373,4 +380,19 @@ bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_
     set_pairs(net, pairs, key, table);
     net->control_lost = had_control && !net->control.open;
     return true;
+}
+
+bool virtnet_reset(struct virtnet *net, struct virtio_error *error)
+{
+    struct feature_request same = { .off = ~net->features, .required = net->features };
+    struct feature_choice choice;
+    net->control.open = false;
+    net->rss_on = false;
+    return virtio_start(&net->transport, error) && virtio_negotiate(&net->transport, &same, &choice, error);
+}
+
+bool virtnet_needs_reset(struct virtnet *net, uint8_t *status)
+{
+    *status = net->transport.ops->status(&net->transport);
+    return (*status & VIRTIO_CONFIG_S_NEEDS_RESET) != 0;
 }

@@ -12,11 +12,14 @@
 #include "drivers/virtio/device.h"
 #include "kernel/pci_host.h"
 
-#define VIRTNET_HEADER       12 /* bytes of the header of a VERSION_1 device (5.1.6), */
-#define VIRTNET_HEADER_HASH  20 /* and with VIRTIO_NET_F_HASH_REPORT */
-#define VIRTNET_MAX_PAIRS    64 /* one per core */
-#define VIRTNET_MTU_MIN      68 /* RFC 791: no IPv4 below */
-#define VIRTNET_MTU_DEFAULT  1500
+#define VIRTNET_HEADER      12 /* bytes of the header of a VERSION_1 device (5.1.6), */
+#define VIRTNET_HEADER_HASH 20 /* and with VIRTIO_NET_F_HASH_REPORT */
+#define VIRTNET_MAX_PAIRS   64 /* one per core */
+#define VIRTNET_MTU_MIN     68 /* RFC 791: no IPv4 below */
+#define VIRTNET_MTU_DEFAULT 1500
+#define VIRTNET_GSO_FRAME                                                                                              \
+    65550 /* bytes of the largest frame with GUEST_TSO4 or 6 (5.1.6.3.1: 65,562 with the header) */
+#define VIRTNET_RX_HUGE      32  /* so many of them at most are posted where each needs a buffer of its own */
 #define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
 #define VIRTNET_TX_PIECES    20  /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
@@ -33,6 +36,7 @@ struct rx_buffer {
 struct rx_pool {
     struct rx_buffer *free;
     uint32_t free_count, total;
+    uint32_t low;               /* with fewer free ones than that, what the stack would keep for long is copied */
     uint32_t data_size;         /* bytes of data[] */
     _Alignas(64) uint16_t home; /* the core it belongs to; on a line of its own, since other cores read it */
 };
@@ -56,16 +60,19 @@ struct tx_slot {
 
 struct virtnet_rx_stats {
     uint64_t packets, bytes;
+    uint64_t gso;         /* packets that stand for several (GUEST_TSO) */
     uint64_t no_buffer;   /* refills cut short because the pool was empty */
     uint64_t short_frame; /* dropped: shorter than header and Ethernet header */
     uint64_t num_buffers; /* dropped: num_buffers is 0, too large, or its buffers are missing */
-    uint64_t bad_header;  /* dropped: flags not negotiated, or checksum offsets outside the frame */
+    uint64_t bad_header;  /* dropped: flags or gso_type not negotiated, or checksum offsets outside the frame */
     uint64_t interrupts;
     uint64_t nudges; /* notifications of other pairs' receive queues: see virtnet_meet() */
 };
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
+    uint64_t gso;     /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t no_room; /* frames dropped because the ring was full (applications without a stack) */
 };
 
 /* Where interrupts come from. */
@@ -111,7 +118,8 @@ struct virtnet {
     uint16_t others;
     struct rss_limits rss;
     uint16_t ring_size[VIRTNET_MAX_PAIRS][2]; /* of each pair's receive and transmit queue, as chosen */
-    struct control control;                   /* core 0's */
+    struct control control;                   /* core 0's, */
+    void *control_ring, *control_memory;      /* and its memory, made once */
     enum virtnet_interrupts interrupts;
     volatile bool config_changed; /* set by the interrupt; cleared by who looks (net/loop.c) */
     volatile uint64_t config_interrupts;
@@ -162,6 +170,12 @@ static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
     return (net->features & FEATURE_BIT(bit)) != 0;
 }
 
+/* True if packets of up to 64 KiB may come in. */
+static inline bool virtnet_gets_gso(const struct virtnet *net)
+{
+    return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4) || virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
+}
+
 /* Link state as the device says it; up when the device has no VIRTIO_NET_F_STATUS (5.1.4). */
 bool virtnet_link_up(struct virtnet *net);
 
@@ -207,6 +221,21 @@ void virtnet_flush(struct virtnet_pair *pair);
  * arrived meanwhile, it is safe to sleep. After waking: virtnet_awake(). */
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
+
+/* A token of virtqueue_pop() or virtqueue_detach() of the transmit queue: the slot is free again, after done() if there
+ * is a token in it. */
+void virtnet_finish(struct virtnet_pair *pair, void *token, void (*done)(void *token));
+
+/* Reset, in three steps (2.4, 3.1.1). First, on core 0 when no core touches its rings any more: resets the device and
+ * negotiates the same features again; false: *error says what it refused. Then, on every core, once the device is
+ * reset: takes back what it had (received buffers go to the pool, for what was to be sent sent() is called), and lays
+ * the rings out anew, filled. Then virtnet_start() on core 0. */
+bool virtnet_reset(struct virtnet *net, struct virtio_error *error);
+void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pair *pair, void *token));
+void virtnet_relay(struct virtnet *net);
+
+/* True if the device says that it needs a reset; *status is its device_status then. Reads a register. (2.1.2) */
+bool virtnet_needs_reset(struct virtnet *net, uint8_t *status);
 
 /* Reports a ring's first fault on the console, once, with register and value; and that it is broken, if it is. */
 void virtnet_report_faults(struct virtnet_pair *pair);

@@ -8,12 +8,15 @@
 #include "kernel/console.h"
 #include "kernel/memory.h"
 
-#define RX_BUFFER    2048u /* bytes of a receive buffer, struct and all */
-#define RX_SPARE_MAX 512u  /* buffers beyond the ring's, for what the stack holds */
-#define REFILL_BATCH 16u  /* a publish and its fence for so many buffers; small rings are refilled at once */
-#define VLAN_TAG     4u
-#define CSUM_FLAGS   (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
-#define RX_DATA_MIN  (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
+#define RX_BUFFER     2048u      /* bytes of a receive buffer, struct and all, */
+#define RX_BUFFER_GSO 4096u      /* and where packets of up to 64 KiB may come in several */
+#define RX_SPARE_MAX  512u       /* buffers beyond the ring's, for what the stack holds, */
+#define RX_SPARE_ROOM (2u << 20) /* and the bytes they may take */
+#define RX_LOW_MAX    64u        /* see struct rx_pool */
+#define REFILL_BATCH  16u        /* a publish and its fence for so many buffers; small rings are refilled at once */
+#define VLAN_TAG      4u
+#define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
+#define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
 
@@ -36,16 +39,26 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
 }
 
-/* Buffers of one size: 2 KiB in all; larger where a whole frame must fit into one (no mergeable buffers, large
- * MTU: 5.1.6.3.1). */
+/* Bytes for a frame in a buffer. With mergeable buffers 2 or 4 KiB, struct and all, but never so few that a whole ring
+ * of them is too small for the largest packet; without, the largest frame must fit into one (5.1.6.3.1). */
+static uint32_t buffer_data(const struct virtnet *net, uint16_t ring)
+{
+    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = RX_DATA_MIN + net->mtu;
+    if (virtnet_gets_gso(net))
+        least = VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME;
+    if (virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF)) {
+        usual = virtnet_gets_gso(net) ? RX_BUFFER_GSO - own : usual;
+        least = (least + ring - 1) / ring;
+    }
+    return least > usual ? (least + 63u) & ~63u : usual;
+}
+
 static bool make_pool(struct virtnet_pair *pair)
 {
-    uint32_t data = RX_BUFFER - (uint32_t)sizeof(struct rx_buffer), frame = RX_DATA_MIN + pair->net->mtu;
-    if (!virtnet_has(pair->net, VIRTIO_NET_F_MRG_RXBUF) && frame > data)
-        data = (frame + 63u) & ~63u;
+    uint32_t data = buffer_data(pair->net, pair->rx.size), each = data + (uint32_t)sizeof(struct rx_buffer);
+    uint32_t want = pair->rx.size + (RX_SPARE_ROOM / each < RX_SPARE_MAX ? RX_SPARE_ROOM / each : RX_SPARE_MAX);
     pair->pool.data_size = data;
     pair->pool.home = pair->number;
-    uint32_t each = data + (uint32_t)sizeof(struct rx_buffer), want = pair->rx.size + RX_SPARE_MAX;
     uint64_t room = heap_stats().untouched / 2;
     uint32_t count = room / each < want ? (uint32_t)(room / each) : want;
     char *mem = heap_alloc_aligned((size_t)count * each, 64);
@@ -57,6 +70,7 @@ static bool make_pool(struct virtnet_pair *pair)
         virtnet_release(b);
     }
     pair->pool.total = count;
+    pair->pool.low = count / 8 < RX_LOW_MAX ? count / 8 : RX_LOW_MAX;
     return true;
 }
 
@@ -148,10 +162,25 @@ static uint32_t frame_bytes(const struct virtnet_frame *frame, uint32_t header)
     return n - header;
 }
 
+/* A packet that stands for several, of a kind that was acknowledged (5.1.6.4.1). */
+static bool gso_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h)
+{
+    if (h->gso_size == 0 || ((h->gso_type & VIRTIO_NET_HDR_GSO_ECN) && !virtnet_has(net, VIRTIO_NET_F_GUEST_ECN)))
+        return false;
+    switch (h->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+    case VIRTIO_NET_HDR_GSO_TCPV4:
+        return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4);
+    case VIRTIO_NET_HDR_GSO_TCPV6:
+        return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
+    default:
+        return false;
+    }
+}
+
 /* Checks the header against what was negotiated and against the frame (5.1.6.4.2). */
 static bool header_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h, uint32_t bytes)
 {
-    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE) /* no GUEST_TSO was acknowledged */
+    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE && !gso_ok(net, h))
         return false;
     if (!(h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
         return true;
@@ -198,6 +227,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);
         pair->rx_stats.packets++;
+        pair->rx_stats.gso += h.gso_type != VIRTIO_NET_HDR_GSO_NONE;
         pair->rx_stats.bytes += bytes;
         return true;
     }
@@ -240,8 +270,17 @@ bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inli
         return false;
     }
     pair->tx_stats.packets++;
+    pair->tx_stats.gso += virtnet_header(slot)->gso_type != VIRTIO_NET_HDR_GSO_NONE;
     pair->tx_stats.bytes += bytes;
     return true;
+}
+
+void virtnet_finish(struct virtnet_pair *pair, void *token, void (*done)(void *token))
+{
+    struct tx_slot *slot = token;
+    if (slot->token != NULL)
+        done(slot->token);
+    release_slot(pair, slot);
 }
 
 unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done)(void *token))
@@ -250,9 +289,7 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
     uint32_t length;
     struct tx_slot *slot;
     while (n < budget && (slot = virtqueue_pop(&pair->tx, &length)) != NULL) {
-        if (slot->token != NULL)
-            done(slot->token);
-        release_slot(pair, slot);
+        virtnet_finish(pair, slot, done);
         n++;
     }
     return n;
@@ -330,4 +367,35 @@ void virtnet_report_faults(struct virtnet_pair *pair)
         return; /* nor is either broken: that comes of a fault */
     report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
     report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
+}
+
+/* ---- after a reset of the device ---- */
+
+void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pair *pair, void *token))
+{
+    void *token;
+    while ((token = virtqueue_detach(&pair->rx)) != NULL)
+        virtnet_release(token);
+    while ((token = virtqueue_detach(&pair->tx)) != NULL)
+        sent(pair, token);
+}
+
+/* As new, in the same memory; what was counted stays. */
+static void remake(struct virtqueue *vq)
+{
+    struct virtq_stats stats = vq->stats;
+    struct virtqueue_config config = { vq->index, vq->size, vq->event_idx, vq->indirect_max };
+    virtqueue_split_init(vq, &config, vq->desc); /* a size that was good before */
+    vq->stats = stats;
+}
+
+void virtnet_relay(struct virtnet *net)
+{
+    struct virtnet_pair *pair = &net->pair;
+    remake(&pair->rx);
+    remake(&pair->tx);
+    memset(pair->fault_reported, 0, sizeof pair->fault_reported);
+    memset(pair->broken_reported, 0, sizeof pair->broken_reported);
+    virtnet_refill(pair);
+    virtnet_show(pair);
 }

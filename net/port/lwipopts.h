@@ -91,8 +91,14 @@
 /* Copied when it is queued: a file is closed when all of it is queued, which is before all of it has been sent. */
 #define HTTP_IS_DATA_VOLATILE(hs) TCP_WRITE_FLAG_COPY
 
+/* A segment longer than one frame may be, for the device to cut (net/segment.c): how many bytes each piece has. */
+#define LWIP_PBUF_CUSTOM_DATA         u16_t gso_size;
+#define LWIP_PBUF_CUSTOM_DATA_INIT(p) ((p)->gso_size = 0)
+
 #define LWIP_HOOK_FILENAME "net/hooks.h"
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)                                                \
     net_tcp_isn(local_ip, local_port, remote_ip, remote_port)
-#define LWIP_HOOK_ND6_GET_GW(netif, dest) net_nd6_gateway(netif, dest)
+#define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)            (net_tcp_mark(p, hdr, pcb), opts)
+#define LWIP_HOOK_TCP_INPACKET_PCB(pcb, hdr, optlen, opt1, opt2, p) net_tcp_arrived(pcb, p)
+#define LWIP_HOOK_ND6_GET_GW(netif, dest)                           net_nd6_gateway(netif, dest)
 #endif

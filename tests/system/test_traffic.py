@@ -255,6 +255,7 @@ def raw_delay(wire, guest):
     wire.to_guest.delay = 0
 
 
+ONE_BY_ONE = 'features=-guest_tso4,-guest_tso6,-host_tso4,-host_tso6'     # each segment a frame
 TRAFFIC = [
     Row('user', wire='user', traffic=('tcp_10mb', 'udp_10000', half_close_and_pauses, resets, parallel)),
     Row('tap', traffic=('tcp_10mb', 'udp_10000', half_close_and_pauses, resets, parallel, many_short, udp_any_size, six)),
@@ -264,10 +265,10 @@ TRAFFIC = [
     Row('dgram-ping', wire='dgram', traffic=(raw_ping_every_size, 'wake')),
     Row('dgram-peers', wire='dgram', traffic=(raw_zero_window, raw_vanish, raw_bad_wire, raw_fragments_disordered, raw_delay, raw_many_vanish, 'smoke')),
     Row('tap-hoarders', machine={'memory': '64M'}, traffic=(hoarders,)),
-    Row('tap-wrap', traffic=(wrap_indices, 'wake')),
-    Row('tap-wrap-event-idx-off', words='features=-event_idx', without=('event_idx',), traffic=(wrap_indices, 'wake'), full=True),
-    Row('tap-wrap-indirect-off', words='features=-indirect_desc', without=('indirect_desc',), traffic=(wrap_indices,), full=True),
-    Row('tap-wrap-ring-4', words='ring=4', traffic=(wrap_indices, 'wake'), full=True),
+    Row('tap-wrap', words=ONE_BY_ONE, traffic=(wrap_indices, 'wake')),
+    Row('tap-wrap-event-idx-off', words=ONE_BY_ONE + ',-event_idx', without=('event_idx',), traffic=(wrap_indices, 'wake'), full=True),
+    Row('tap-wrap-indirect-off', words=ONE_BY_ONE + ',-indirect_desc', without=('indirect_desc',), traffic=(wrap_indices,), full=True),
+    Row('tap-wrap-ring-4', words='ring=4 ' + ONE_BY_ONE, traffic=(wrap_indices, 'wake'), full=True),
     Row('dgram-syn-flood', wire='dgram', traffic=(raw_syn_flood,), full=True),
     Row('tap-csum-off', words='features=-csum,-guest_csum', without=('csum', 'guest_csum'),
         traffic=(half_close_and_pauses, resets, parallel, six, ping_sizes), full=True),

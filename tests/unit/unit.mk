@@ -103,6 +103,10 @@ unit_programs += netserver_record_test
 netserver_record_test_kind := asan
 netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
 
+unit_programs += iperf3_text_test
+iperf3_text_test_kind := asan
+iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread

@@ -1,0 +1,49 @@
+/* Segments larger than a frame: lwIP makes one of what would be up to 45, and the device cuts it (virtio 1.3, 5.1.6.2:
+ * TCP segmentation offload). pcb->mss stays the peer's, so congestion control and windows are what they are without;
+ * only tcp_write() may fill a larger segment, and tcp_output() may cut one in two to fit a window (net/patches). */
+#ifndef RINGSIDE_NET_SEGMENT_H
+#define RINGSIDE_NET_SEGMENT_H
+#include <stdbool.h>
+#include "lwip/pbuf.h"
+#include "lwip/prot/tcp.h"
+#include "lwip/tcp.h"
+
+struct tcp_seg;
+
+/* Which IP versions' TCP the device segments (VIRTIO_NET_F_HOST_TSO4, 6). Before the first connection. */
+void segment_init(bool ip4, bool ip6);
+
+u16_t net_tcp_segment_larger(const struct tcp_pcb *pcb, u16_t usual);
+
+/* How many bytes, options counted in, tcp_write() may put into a segment when it is to queue `len` more. */
+static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
+{
+    u32_t half = pcb->snd_wnd_max / 2; /* lwIP's rule: at most half of the largest window ever seen */
+    u16_t usual = half == 0 || half > pcb->mss ? pcb->mss : (u16_t)half;
+    if (pcb->unsent == NULL && len < usual / 2)
+        return usual;
+    return net_tcp_segment_larger(pcb, usual);
+}
+
+/* The first segment to send, cut in two if it is a large one that does not fit into the window `wnd` (bytes from
+ * pcb->lastack on) but a good part of it would. */
+struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd);
+
+/* Notes on a segment that is about to be sent, its TCP header first in `p`, what the device must cut it into. */
+static inline void net_tcp_mark(struct pbuf *p, const struct tcp_hdr *header, const struct tcp_pcb *pcb)
+{
+    if (pcb == NULL) /* a reset of nobody's */
+        return;
+    u16_t bytes = TCPH_HDRLEN_BYTES(header), unit = (u16_t)(pcb->mss - (bytes - TCP_HLEN));
+    p->gso_size = p->tot_len - bytes > unit ? unit : 0;
+}
+
+/* A segment with `p` has come in for `pcb`. What stands for many is acknowledged at once: lwIP would wait for a second
+ * one, which a peer with a small window does not send. */
+static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
+{
+    if (p->tot_len > 1000 && pcb->state == ESTABLISHED && p->tot_len > 2u * pcb->mss)
+        tcp_set_flags(pcb, TF_ACK_NOW);
+    return ERR_OK;
+}
+#endif
