@@ -10,7 +10,8 @@
 
 #define CLASSES     148
 #define HEADER      8u
-#define SMALL       128u /* up to here classes go by 16 bytes */
+#define SMALL       128u  /* up to here classes go by 16 bytes */
+#define USUAL       2048u /* up to here the short way is tried */
 #define SWEEP_SHARE 16
 #define HANDED_OUT  0xa110c8edu
 #define FREE        0xf4eeb10cu
@@ -171,15 +172,15 @@ static __attribute__((noinline)) void *take_any(size_t n)
 
 void *heap_take(size_t n)
 {
-    if (n > SMALL - HEADER)
+    if (n > USUAL)
         return take_any(n);
-    unsigned class = (unsigned)(n + HEADER - 1) / 16; /* as class_of() has it */
+    unsigned class = n <= SMALL - HEADER ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
     struct block *b = freed[class];
     if (b == NULL)
         return take_any(n);
     freed[class] = b->next;
     b->state = HANDED_OUT;
-    stats.used += (class + 1) * 16u;
+    stats.used += class_size(class);
     return (char *)b + HEADER;
 }
 

@@ -52,7 +52,7 @@ static void on_pbuf_free(struct pbuf *p)
 }
 
 /* As the pbuf lies in front of the bytes, in one piece with them, an answer can be built over what came in: headers may
- * grow to where those of the frame began, and 24 bytes beyond before they reach what lies here behind the pbuf. */
+ * grow to where those of the frame began, and by the virtio-net header's 12 bytes beyond, before they leave data[]. */
 static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t length)
 {
     struct pbuf_custom *custom = &state_of(buffer)->custom;
@@ -68,6 +68,8 @@ bool buffers_low(const struct virtnet_frame *frame)
 
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)
 {
+    if (frame->count == 1)
+        return wrap(frame->buffer[0], skip, frame->length[0]);
     struct pbuf *rest = NULL;
     for (uint16_t i = frame->count; i-- > 1;) { /* from the end: each pbuf tells the bytes from it on */
         struct pbuf *p = wrap(frame->buffer[i], 0, frame->length[i]);

@@ -71,15 +71,6 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
     }
 }
 
-/* True if the frame is longer than a pbuf can say: looked at before it is copied, handed over or given to lwIP. */
-static bool too_long(const struct virtnet_frame *frame, uint32_t header)
-{
-    uint32_t bytes = 0;
-    for (uint16_t i = 0; i < frame->count; i++)
-        bytes += frame->length[i];
-    return bytes - header > UINT16_MAX;
-}
-
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
 {
     struct interface *in = interface_of(netif);
@@ -87,8 +78,8 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     unsigned n = 0;
     if (in->layer2 != NULL)
         return in->layer2->turn(in->pair, budget);
-    while (n < budget && virtnet_receive(in->pair, &frame)) {
-        if (too_long(&frame, in->pair->header)) {
+    while (n < budget && virtqueue_pending(&in->pair->rx) && virtnet_receive(in->pair, &frame)) {
+        if (frame.bytes > UINT16_MAX) { /* longer than a pbuf can say: not to be copied, handed over or given to lwIP */
             in->stats.rx_too_long++;
             buffers_release(&frame);
         } else if (!steer_frame(&frame, in->pair->header))

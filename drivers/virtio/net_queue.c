@@ -216,7 +216,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        uint32_t bytes = frame_bytes(frame, pair->header);
+        uint32_t bytes = count == 1 ? frame->length[0] - pair->header : frame_bytes(frame, pair->header);
         if (!header_ok(net, &h, bytes)) {
             pair->rx_stats.bad_header++;
             drop(frame);
@@ -226,6 +226,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
         frame->hash_report = 0;
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);
+        frame->bytes = bytes;
         pair->rx_stats.packets++;
         pair->rx_stats.gso += h.gso_type != VIRTIO_NET_HDR_GSO_NONE;
         pair->rx_stats.bytes += bytes;
