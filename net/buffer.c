@@ -83,7 +83,7 @@ struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)
     return head;
 }
 
-struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip)
+__attribute__((noinline)) struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip)
 {
     uint32_t bytes = 0, at = 0;
     for (uint16_t i = 0; i < frame->count; i++)

@@ -131,7 +131,7 @@ static bool send_short(struct interface *in, const struct pbuf *p)
 }
 
 /* A longer frame: its first bytes into the slot, the rest from where it lies. Takes a reference of its own. */
-static bool send_long(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) bool send_long(struct interface *in, struct pbuf *p)
 {
     struct virtq_buf pieces[VIRTNET_TX_PIECES];
     uint16_t count = 0, copied = p->len < HEADERS_MAX ? p->len : HEADERS_MAX, skip = copied;
@@ -153,7 +153,7 @@ static bool send_long(struct interface *in, struct pbuf *p)
 }
 
 /* A frame in more pieces than the ring takes, in two. */
-static bool send_copy(struct interface *in, const struct pbuf *p)
+static __attribute__((noinline)) bool send_copy(struct interface *in, const struct pbuf *p)
 {
     struct pbuf *whole = pbuf_clone(PBUF_RAW, PBUF_RAM, (struct pbuf *)p);
     if (whole == NULL) {
@@ -178,8 +178,9 @@ static bool send_frame(struct interface *in, struct pbuf *p)
     return send_long(in, p);
 }
 
-static void wait_for_room(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) void wait_for_room(struct interface *in, struct pbuf *p)
 {
+    virtnet_flush(in->pair); /* the ring is full: let the device begin */
     if (in->waiting_tail - in->waiting_head == WAITING_MAX) {
         in->stats.tx_dropped++;
         return;
@@ -203,7 +204,6 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
     }
     if (in->waiting_head == in->waiting_tail && send_frame(in, p))
         return ERR_OK;
-    virtnet_flush(in->pair); /* the ring is full: let the device begin */
     wait_for_room(in, p);
     return ERR_OK;
 }

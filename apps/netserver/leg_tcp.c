@@ -5,7 +5,8 @@
 #include "apps/tcp_server.h"
 
 #define BACKLOG     5
-#define COPIED_MAX  128u /* up to here a copy behind the headers costs less than a pbuf of its own */
+#define WINDOW_STEP 16384u /* the window is given back in steps of so much: less than a quarter of the smallest */
+#define COPIED_MAX  128u   /* up to here a copy behind the headers costs less than a pbuf of its own */
 #define POLL_HALF_S 1 /* tcp_poll's unit: look every 500 ms whether a write that failed for lack of memory goes now */
 
 struct connection {
@@ -71,6 +72,8 @@ static void on_error(void *arg, err_t err)
 
 /* ---- requests and responses ---- */
 
+static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t n);
+
 /* Writes at most `left` bytes; returns how many. */
 static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
 {
@@ -92,8 +95,10 @@ static bool respond(struct connection *c)
     struct np_counts *counts = leg->counts;
     while (c->owed > 0) {
         uint32_t n = write_some(c->pcb, spec->response_size - c->sent);
-        if (n == 0)
+        if (n == 0) {
+            tcp_sent(c->pcb, on_sent); /* only now: most responses fit */
             return false;
+        }
         counts->tx_bytes += n;
         c->sent += n;
         if (c->sent < spec->response_size)
@@ -109,7 +114,8 @@ static bool respond(struct connection *c)
             c->owed = 0;
         }
     }
-    confirm(c);
+    if (c->unconfirmed >= WINDOW_STEP)
+        confirm(c);
     return spec->conn;
 }
 
@@ -244,7 +250,8 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err)
     leg->connections = c;
     tcp_arg(pcb, c);
     tcp_recv(pcb, on_receive);
-    tcp_sent(pcb, on_sent);
+    if (!leg->spec->rx)
+        tcp_sent(pcb, on_sent);
     tcp_err(pcb, on_error);
     tcp_poll(pcb, on_poll, POLL_HALF_S);
     if (leg->spec->nodelay)

@@ -126,7 +126,7 @@ void virtnet_refill(struct virtnet_pair *pair)
     }
 }
 
-static void drop(const struct virtnet_frame *frame)
+static __attribute__((noinline)) void drop(const struct virtnet_frame *frame)
 {
     for (uint16_t i = 0; i < frame->count; i++)
         virtnet_release(frame->buffer[i]);
@@ -134,7 +134,7 @@ static void drop(const struct virtnet_frame *frame)
 
 /* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now
  * or never. A frame with a hole is none: a buffer without bytes, a bad used entry among them. */
-static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
+static __attribute__((noinline)) bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
     uint64_t bad_used = pair->rx.stats.bad_used;
     bool fits = count <= VIRTNET_FRAME_PIECES, whole = true;
@@ -254,18 +254,27 @@ static void release_slot(struct virtnet_pair *pair, struct tx_slot *slot)
     pair->free_slot = slot;
 }
 
+/* Adds the slot's bytes and the pieces behind them; adds the pieces' bytes up. */
+static __attribute__((noinline)) int add_pieces(struct virtqueue *tx, struct virtq_buf first,
+                                                const struct virtq_buf *pieces, uint16_t count, struct tx_slot *slot,
+                                                uint32_t *bytes)
+{
+    struct virtq_buf all[VIRTNET_TX_PIECES + 1];
+    all[0] = first;
+    for (uint16_t i = 0; i < count; i++) {
+        all[i + 1] = pieces[i];
+        *bytes += pieces[i].len;
+    }
+    return virtqueue_add(tx, all, (uint16_t)(count + 1), 0, slot);
+}
+
 bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes,
                   const struct virtq_buf *pieces, uint16_t count)
 {
-    struct virtq_buf all[VIRTNET_TX_PIECES + 1];
+    struct virtq_buf first = { (uint64_t)(uintptr_t)slot->data, inline_bytes };
     uint32_t bytes = inline_bytes - pair->header;
-    all[0] = (struct virtq_buf){ (uint64_t)(uintptr_t)slot->data, inline_bytes };
-    for (uint16_t i = 0; i < count; i++) {
-        all[i + 1] = pieces[i];
-        bytes += pieces[i].len;
-    }
-    int error = count == 0 ? virtqueue_add_one(&pair->tx, all[0], false, slot)
-                           : virtqueue_add(&pair->tx, all, (uint16_t)(count + 1), 0, slot);
+    int error = count == 0 ? virtqueue_add_one(&pair->tx, first, false, slot)
+                           : add_pieces(&pair->tx, first, pieces, count, slot, &bytes);
     if (error != VIRTQ_OK) {
         release_slot(pair, slot);
         return false;
