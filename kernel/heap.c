@@ -174,13 +174,14 @@ void *heap_take(size_t n)
 {
     if (n > USUAL)
         return take_any(n);
-    unsigned class = n <= SMALL - HEADER ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
+    bool small = n <= SMALL - HEADER;
+    unsigned class = small ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
     struct block *b = freed[class];
     if (b == NULL)
         return take_any(n);
     freed[class] = b->next;
     b->state = HANDED_OUT;
-    stats.used += class_size(class);
+    stats.used += small ? (class + 1) * 16u : class_size(class);
     return (char *)b + HEADER;
 }
 

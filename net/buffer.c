@@ -99,7 +99,7 @@ __attribute__((noinline)) struct pbuf *buffers_copy(const struct virtnet_frame *
     return p;
 }
 
-void buffers_release(const struct virtnet_frame *frame)
+__attribute__((noinline)) void buffers_release(const struct virtnet_frame *frame)
 {
     for (uint16_t i = 0; i < frame->count; i++)
         give_back(frame->buffer[i]);

@@ -1,3 +1,4 @@
+#include <stdbool.h>
 #include <string.h>
 #include <linux/if_ether.h>
 #include "lwip/etharp.h"
@@ -51,6 +52,19 @@ static void learn(struct host *host, const struct pbuf *p, const uint8_t *packet
     memcpy(host->header, frame, ETH_HLEN);
 }
 
+/* As pbuf_add_header() for ETH_HLEN bytes, where the pbuf lies in front of its bytes. */
+static inline bool add_header(struct pbuf *p)
+{
+    uint8_t *to = (uint8_t *)p->payload - ETH_HLEN;
+    if (!(p->type_internal & PBUF_TYPE_FLAG_STRUCT_DATA_CONTIGUOUS) || to < (uint8_t *)(p + 1) ||
+        p->tot_len > UINT16_MAX - ETH_HLEN)
+        return false;
+    p->payload = to;
+    p->len = (u16_t)(p->len + ETH_HLEN);
+    p->tot_len = (u16_t)(p->tot_len + ETH_HLEN);
+    return true;
+}
+
 /* By lwIP's table of neighbours. Not taken into the short way, which would save registers for it. */
 static __attribute__((noinline)) err_t ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *to,
                                                struct host *host)
@@ -67,7 +81,7 @@ err_t ether_output4(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
 {
     uint32_t address = ip4_addr_get_u32(to);
     struct host *host = &hosts[address >> 24 & (HOSTS - 1)];
-    if (host->address != address || net_time() >= host->until || pbuf_add_header(p, ETH_HLEN) != 0)
+    if (host->address != address || net_time() >= host->until || !add_header(p))
         return ask_arp(netif, p, to, host);
     memcpy(p->payload, host->header, ETH_HLEN);
     return netif->linkoutput(netif, p);

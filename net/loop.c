@@ -94,26 +94,27 @@ static uint64_t interrupts_of(const struct virtnet_pair *pair)
 
 /* The last halt, until the turn after it has shown what came of it. */
 static struct {
-    uint64_t ns; /* 0: there was none */
-    bool by_queue;
+    uint64_t ns;         /* 0: there was none */
+    uint64_t interrupts; /* of the queues, before it */
 } halted;
 
 static void halt(const struct virtnet_pair *pair, uint64_t wait_ns)
 {
-    uint64_t before = interrupts_of(pair), from = clock_ns();
+    uint64_t from = clock_ns();
+    halted.interrupts = interrupts_of(pair);
     arm_timer(from, wait_ns);
     cpu_halt();
     halted.ns = net_clock() - from;
-    halted.by_queue = interrupts_of(pair) != before;
     stats.sleeps++;
     stats.halted_ns += halted.ns;
 }
 
-static void judge_halt(bool work, bool adapt)
+static void judge_halt(const struct virtnet_pair *pair, bool work, bool adapt)
 {
     if (adapt)
         learn(work && halted.ns < POLL_AUTO_NS);
-    stats.spurious += halted.by_queue && !work;
+    if (!work)
+        stats.spurious += interrupts_of(pair) != halted.interrupts;
     halted.ns = 0;
 }
 
@@ -189,7 +190,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         stats.frames += work;
         stats.batches += work > 0;
         if (halted.ns != 0)
-            judge_halt(work > 0, poll_us == POLL_AUTO);
+            judge_halt(pair, work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);

@@ -76,7 +76,7 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
-    if (in->layer2 != NULL)
+    if (__builtin_expect(in->layer2 != NULL, 0))
         return in->layer2->turn(in->pair, budget);
     while (n < budget && virtqueue_pending(&in->pair->rx) && virtnet_receive(in->pair, &frame)) {
         if (frame.bytes > UINT16_MAX) { /* longer than a pbuf can say: not to be copied, handed over or given to lwIP */
@@ -237,7 +237,7 @@ static unsigned send_waiting(struct interface *in)
 unsigned net_netif_reclaim(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
-    if (in->layer2 != NULL)
+    if (__builtin_expect(in->layer2 != NULL, 0))
         return 0;
     unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
     if (in->waiting_head != in->waiting_tail)

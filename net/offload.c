@@ -50,7 +50,7 @@ static int find_transport(const uint8_t *frame, uint32_t n, struct transport *t)
     const uint8_t *ip = frame + ETH_HLEN;
     if (type == ETH_P_IP) {
         uint32_t header = (ip[0] & 15u) * 4, total = __builtin_bswap16(get16(ip + 2));
-        if (ip[0] >> 4 != 4 || header < 20 || total < header)
+        if (ip[0] >> 4 != 4 || header < 20 || total < header || (ip[9] != PROTO_TCP && ip[9] != PROTO_UDP))
             return 0;
         if ((__builtin_bswap16(get16(ip + 6)) & 0x3fff) != 0) /* a fragment has only part of what the checksum covers */
             return 0;

@@ -82,7 +82,8 @@ static const uint8_t *find_syn(const uint8_t *frame, uint32_t length)
     return frame + at;
 }
 
-static void read_syn(const uint8_t *frame, uint32_t length, const uint8_t *tcp, struct syn *syn)
+static __attribute__((noinline)) void read_syn(const uint8_t *frame, uint32_t length, const uint8_t *tcp,
+                                               struct syn *syn)
 {
     const uint8_t *ip = frame + ETH_HLEN, *end = frame + length;
     uint32_t header = (tcp[12] >> 4) * 4u;
@@ -127,7 +128,7 @@ static bool is_newer(const struct tcp_pcb *pcb, const struct syn *syn)
 }
 
 /* Ends what comes after `last` in the list: the oldest. */
-static void evict_after(struct tcp_pcb *last)
+static __attribute__((noinline)) void evict_after(struct tcp_pcb *last)
 {
     while (last->next != NULL) {
         struct tcp_pcb *pcb = last->next;

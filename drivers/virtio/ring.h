@@ -150,13 +150,15 @@ static inline uint16_t virtqueue_max_pieces(const struct virtqueue *vq)
 static inline int virtqueue_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in,
                                 void *token)
 {
-    return vq->split ? virtqueue_split_add(vq, bufs, out, in, token) : vq->ops->add(vq, bufs, out, in, token);
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_add(vq, bufs, out, in, token)
+                                          : vq->ops->add(vq, bufs, out, in, token);
 }
 
 /* The same for a buffer of one piece, which the device writes if `in`, else reads. */
 static inline int virtqueue_add_one(struct virtqueue *vq, struct virtq_buf buf, bool in, void *token)
 {
-    return vq->split ? virtqueue_split_add_one(vq, buf, in, token) : vq->ops->add(vq, &buf, !in, in, token);
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_add_one(vq, buf, in, token)
+                                          : vq->ops->add(vq, &buf, !in, in, token);
 }
 
 /* Makes all that was added visible to the device. Returns true if the device wants to be notified of it: the one place
@@ -165,13 +167,13 @@ static inline bool virtqueue_publish(struct virtqueue *vq)
 {
     if (vq->avail_idx == vq->published)
         return false;
-    return vq->split ? virtqueue_split_publish(vq) : vq->ops->publish(vq);
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_publish(vq) : vq->ops->publish(vq);
 }
 
 /* True if virtqueue_pop() would find an entry of the device's. */
 static inline bool virtqueue_pending(const struct virtqueue *vq)
 {
-    if (vq->split)
+    if (__builtin_expect(vq->split, 1))
         return __atomic_load_n(&vq->used->idx, __ATOMIC_RELAXED) != vq->last_used && !vq->broken;
     return vq->ops->pending(vq);
 }
@@ -181,7 +183,7 @@ static inline bool virtqueue_pending(const struct virtqueue *vq)
  * may have written is counted and returned with *len = 0, so that the buffer is not lost. (2.7.14) */
 static inline void *virtqueue_pop(struct virtqueue *vq, uint32_t *len)
 {
-    if (!vq->split)
+    if (!__builtin_expect(vq->split, 1))
         return vq->ops->pop(vq, len);
     return virtqueue_pending(vq) ? virtqueue_split_pop(vq, len) : NULL;
 }
