@@ -23,6 +23,7 @@
 #include "lwip/init.h"
 #include "net/address.h"
 #include "net/counters.h"
+#include "net/hooks.h"
 #include "net/loop.h"
 #include "net/netif.h"
 #include "net/pcb_hash.h"
@@ -177,6 +178,7 @@ static struct netif *start_net(struct virtio_error *error)
     if (!virtnet_layout(&device, (uint16_t)core_number(), error))
         return NULL;
     pcb_hash_init();
+    net_clock();
     lwip_init();
     struct netif *netif = net_netif_add(&device.pair);
     if (netif == NULL) {

@@ -3,16 +3,15 @@
  * A block: 8 bytes of header (its class, and whether it is handed out), then the caller's bytes, 16-byte aligned; so
  * blocks start 8 bytes before a multiple of 16. Classes 0..7: 16 to 128 bytes by 16; from there four to each power of
  * two. */
-#include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-#include <reent.h>
 #include "kernel/memory.h"
 #include "kernel/panic.h"
 
 #define CLASSES     148
 #define HEADER      8u
+#define SMALL       128u  /* up to here classes go by 16 bytes */
+#define USUAL       2048u /* up to here the short way is tried */
 #define SWEEP_SHARE 16
 #define HANDED_OUT  0xa110c8edu
 #define FREE        0xf4eeb10cu
@@ -31,7 +30,7 @@ static struct heap_stats stats;
 
 static unsigned class_of(size_t size)
 {
-    if (size <= 128)
+    if (size <= SMALL)
         return (unsigned)((size + 15) / 16) - 1;
     unsigned e = 63u - (unsigned)__builtin_clzll(size - 1);
     return 8 + (e - 7) * 4 + (unsigned)((size - 1) >> (e - 2) & 3);
@@ -153,7 +152,7 @@ static struct block *find_block(unsigned class)
     return b;
 }
 
-void *malloc(size_t n)
+static __attribute__((noinline)) void *take_any(size_t n)
 {
     struct block *b = NULL;
     if (n <= (1ull << 40)) {
@@ -171,17 +170,36 @@ void *malloc(size_t n)
     return (char *)b + HEADER;
 }
 
-/* The block of what malloc() handed out. */
+void *heap_take(size_t n)
+{
+    if (n > USUAL)
+        return take_any(n);
+    bool small = n <= SMALL - HEADER;
+    unsigned class = small ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
+    struct block *b = freed[class];
+    if (b == NULL)
+        return take_any(n);
+    freed[class] = b->next;
+    b->state = HANDED_OUT;
+    stats.used += small ? (class + 1) * 16u : class_size(class);
+    return (char *)b + HEADER;
+}
+
+static _Noreturn __attribute__((cold)) void no_block(const struct block *b, const void *p, const char *what)
+{
+    panic("heap: %s of %p, which is %s", what, p, b->state == FREE ? "free already" : "no block, or was overwritten");
+}
+
+/* The block of what heap_take() handed out. */
 static struct block *block_of(void *p, const char *what)
 {
     struct block *b = (struct block *)((char *)p - HEADER);
     if (b->state != HANDED_OUT || b->class >= CLASSES)
-        panic("heap: %s of %p, which is %s", what, p,
-              b->state == FREE ? "free already" : "no block, or was overwritten");
+        no_block(b, p, what);
     return b;
 }
 
-void free(void *p)
+void heap_give(void *p)
 {
     if (p == NULL)
         return;
@@ -191,26 +209,26 @@ void free(void *p)
     credit += SWEEP_SHARE;
 }
 
-void *calloc(size_t count, size_t size)
+void *heap_take_cleared(size_t count, size_t size)
 {
     size_t n;
     if (__builtin_mul_overflow(count, size, &n))
         n = SIZE_MAX; /* refused, and counted */
-    void *p = malloc(n);
+    void *p = heap_take(n);
     return p != NULL ? memset(p, 0, n) : NULL;
 }
 
-void *realloc(void *old, size_t n)
+void *heap_resize(void *old, size_t n)
 {
     if (old == NULL)
-        return malloc(n);
+        return heap_take(n);
     size_t had = class_size(block_of(old, "realloc")->class) - HEADER;
     if (n <= had)
         return old;
-    void *p = malloc(n);
+    void *p = heap_take(n);
     if (p != NULL) {
         memcpy(p, old, had);
-        free(old);
+        heap_give(old);
     }
     return p;
 }
@@ -226,33 +244,6 @@ void *heap_alloc_aligned(size_t size, size_t align)
     untouched.end = at;
     stats.untouched = untouched.end - untouched.start;
     return memset((void *)at, 0, size);
-}
-
-/* newlib's own calls come through these. */
-void *_malloc_r(struct _reent *r, size_t n)
-{
-    void *p = malloc(n);
-    if (p == NULL)
-        r->_errno = ENOMEM;
-    return p;
-}
-
-void _free_r(struct _reent *r, void *p)
-{
-    (void)r;
-    free(p);
-}
-
-void *_calloc_r(struct _reent *r, size_t count, size_t size)
-{
-    (void)r;
-    return calloc(count, size);
-}
-
-void *_realloc_r(struct _reent *r, void *old, size_t n)
-{
-    (void)r;
-    return realloc(old, n);
 }
 
 bool heap_below(unsigned share)

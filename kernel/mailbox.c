@@ -55,7 +55,7 @@ struct mailbox_system *mailbox_system_init(void *memory, uint32_t cores, uint32_
 
 void mailbox_open(struct mailbox *box, struct mailbox_system *system, uint32_t core)
 {
-    *box = (struct mailbox){ .system = system, .core = core };
+    *box = (struct mailbox){ .system = system, .bell = &system->bell[core], .core = core };
     for (uint32_t other = 0; other < system->cores; other++) {
         const struct mailbox_ring *to = mailbox_ring_between(system, core, other);
         box->head[other] = load_relaxed(&to->head);
@@ -111,7 +111,7 @@ static uint32_t first_from(uint64_t cores, uint32_t turn)
 
 bool mailbox_take(struct mailbox *box, uint32_t *from, struct message *message)
 {
-    struct mailbox_bell *bell = &box->system->bell[box->core];
+    struct mailbox_bell *bell = box->bell;
     /* Look before exchanging: without news the cache line stays shared. The bits are taken before the rings are looked
      * at: whoever posts after a ring was found empty sets its bit anew. */
     if (load_relaxed(&bell->senders) != 0)
@@ -136,7 +136,7 @@ bool mailbox_take(struct mailbox *box, uint32_t *from, struct message *message)
 
 bool mailbox_sleep(struct mailbox *box)
 {
-    struct mailbox_bell *bell = &box->system->bell[box->core];
+    struct mailbox_bell *bell = box->bell;
     if (box->pending != 0 || box->unrung != 0)
         return false;
     /* Race 2 of the file's head: `halted`, fully visible, before the look for bits. */
@@ -149,7 +149,7 @@ bool mailbox_sleep(struct mailbox *box)
 
 void mailbox_awake(struct mailbox *box)
 {
-    struct mailbox_bell *bell = &box->system->bell[box->core];
+    struct mailbox_bell *bell = box->bell;
     /* A sender that is late in seeing this sends an interrupt to a core that runs: needless, and harmless. */
     if (load_relaxed(&bell->halted) != 0)
         __atomic_store_n(&bell->halted, 0, __ATOMIC_RELAXED);

@@ -51,6 +51,7 @@ struct mailbox_system {
 /* A core's own end: private to it. */
 struct mailbox {
     struct mailbox_system *system;
+    struct mailbox_bell *bell; /* this core's */
     uint32_t core;
     uint32_t head[MAILBOX_MAX_CORES]; /* next slot to write of the ring to each core; what was posted but not rung is
                                          not seen */
@@ -93,7 +94,7 @@ bool mailbox_take(struct mailbox *box, uint32_t *from, struct message *message);
 /* True if mailbox_take() may find something. */
 static inline bool mailbox_pending(const struct mailbox *box)
 {
-    return box->pending != 0 || __atomic_load_n(&box->system->bell[box->core].senders, __ATOMIC_RELAXED) != 0;
+    return box->pending != 0 || __atomic_load_n(&box->bell->senders, __ATOMIC_RELAXED) != 0;
 }
 
 /* Before halting: says that this core will need an interrupt. True: nothing has come meanwhile, it is safe to halt.

@@ -25,6 +25,13 @@ uint64_t phys_total(void);
  * heap_init() takes `region`. */
 void heap_init(struct range region);
 
+/* malloc(), free(), calloc() and realloc() by other names: for lwIP, into which the short ways of the first two come
+ * when the program is linked. */
+void *heap_take(size_t n);
+void heap_give(void *p);
+void *heap_take_cleared(size_t count, size_t size);
+void *heap_resize(void *old, size_t n);
+
 struct heap_stats {
     uint64_t size;      /* bytes in all */
     uint64_t untouched; /* bytes never handed out yet */

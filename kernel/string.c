@@ -32,13 +32,36 @@ static inline void copy_small(char *to, const char *from, size_t n)
     }
 }
 
+/* 16 to 32 times `half` bytes: so many times 16 from the start and from the end, which may overlap in the middle; all
+ * loads come first. `half` is a constant, so this is straight code. */
+static inline __attribute__((always_inline)) void copy_ends(char *to, const char *from, size_t n, unsigned half)
+{
+    v128_any start[4], end[4];
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < half; i++) {
+        start[i] = *(const v128_any *)(from + 16 * i);
+        end[i] = *(const v128_any *)(from + n - 16 * (half - i));
+    }
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < half; i++) {
+        *(v128_any *)(to + 16 * i) = start[i];
+        *(v128_any *)(to + n - 16 * (half - i)) = end[i];
+    }
+}
+
 /* Copies from the lowest address up; right also for areas that overlap when `to` is below `from`: each load comes
  * before the stores that could reach its bytes. (Not memcpy itself: that promises the compiler that nothing overlaps.)
  */
-static inline void copy_up(char *to, const char *from, size_t n)
+static inline __attribute__((always_inline)) void copy_up(char *to, const char *from, size_t n)
 {
     if (n <= 16) {
         copy_small(to, from, n);
+    } else if (n <= 32) {
+        copy_ends(to, from, n, 1);
+    } else if (n <= 64) {
+        copy_ends(to, from, n, 2);
+    } else if (n <= 128) {
+        copy_ends(to, from, n, 4);
     } else if (n < STRING_INSTRUCTION_FROM) {
         v128_any last = *(const v128_any *)(from + n - 16);
         for (size_t i = 0; i + 16 < n; i += 16)

@@ -51,11 +51,13 @@ static void on_pbuf_free(struct pbuf *p)
     give_back((struct rx_buffer *)((char *)p - offsetof(struct rx_buffer, owner)));
 }
 
+/* As the pbuf lies in front of the bytes, in one piece with them, an answer can be built over what came in: headers may
+ * grow to where those of the frame began, and by the virtio-net header's 12 bytes beyond, before they leave data[]. */
 static struct pbuf *wrap(struct rx_buffer *buffer, uint32_t skip, uint32_t length)
 {
     struct pbuf_custom *custom = &state_of(buffer)->custom;
     custom->custom_free_function = on_pbuf_free;
-    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_REF, custom, buffer->data + skip,
+    return pbuf_alloced_custom(PBUF_RAW, (u16_t)(length - skip), PBUF_POOL, custom, buffer->data + skip,
                                (u16_t)(length - skip));
 }
 
@@ -66,6 +68,8 @@ bool buffers_low(const struct virtnet_frame *frame)
 
 struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)
 {
+    if (frame->count == 1)
+        return wrap(frame->buffer[0], skip, frame->length[0]);
     struct pbuf *rest = NULL;
     for (uint16_t i = frame->count; i-- > 1;) { /* from the end: each pbuf tells the bytes from it on */
         struct pbuf *p = wrap(frame->buffer[i], 0, frame->length[i]);
@@ -79,7 +83,7 @@ struct pbuf *buffers_wrap(const struct virtnet_frame *frame, uint32_t skip)
     return head;
 }
 
-struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip)
+__attribute__((noinline)) struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip)
 {
     uint32_t bytes = 0, at = 0;
     for (uint16_t i = 0; i < frame->count; i++)
@@ -95,7 +99,7 @@ struct pbuf *buffers_copy(const struct virtnet_frame *frame, uint32_t skip)
     return p;
 }
 
-void buffers_release(const struct virtnet_frame *frame)
+__attribute__((noinline)) void buffers_release(const struct virtnet_frame *frame)
 {
     for (uint16_t i = 0; i < frame->count; i++)
         give_back(frame->buffer[i]);

@@ -7,6 +7,13 @@
 
 struct netif;
 
+/* Sets lwIP's clock (sys_now()), which stands still within a turn of the loop: that calls this once each turn. Returns the
+ * time as clock_ns() does. */
+uint64_t net_clock(void);
+
+/* The time of the last net_clock(). */
+uint64_t net_time(void);
+
 /* Initial sequence number of a connection (RFC 6528): a clock of 4 microseconds plus a keyed hash of the addresses and
  * ports. */
 u32_t net_tcp_isn(const ip_addr_t *local_ip, u16_t local_port, const ip_addr_t *remote_ip, u16_t remote_port);

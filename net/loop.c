@@ -11,20 +11,20 @@
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/timeouts.h"
+#include "net/hooks.h"
 #include "net/loop.h"
 #include "net/netif.h"
 #include "net/steer.h"
 
-#define RECEIVE_BUDGET   64u
-#define SLEEP_MAX_MS     4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
-#define POLL_AUTO_MAX_NS 20000u   /* looking longer than an interrupt and its exits cost never pays */
-#define NO_INTERRUPT_NS  1000000u /* how long to sleep at a time on a device that cannot interrupt */
+#define RECEIVE_BUDGET  64u
+#define SLEEP_MAX_MS    4000u    /* the timer's reach; nothing in lwIP waits longer without looking */
+#define POLL_AUTO_NS    200000u  /* poll=auto looks at most so long: a longer wait costs a halt's latency no more */
+#define NO_INTERRUPT_NS 1000000u /* how long to sleep at a time on a device that cannot interrupt */
 #define CONFIG_LOOK_NS                                                                                                 \
     100000000u /* with a shared vector any interrupt may mean the configuration: look this seldom                      \
                 */
 
 static struct loop_stats stats;
-static uint64_t last_sleep = UINT64_MAX; /* ns; how long the last sleep was */
 
 const struct loop_stats *net_loop_stats(void)
 {
@@ -44,66 +44,96 @@ static void arm_timer(uint64_t now, uint64_t wait_ns)
     lapic_timer_arm(wait_ns);
 }
 
-/* Looks for work for at most `ns`; true if there is some. */
-static bool poll(struct virtnet_pair *pair, uint64_t ns)
+static bool pending(const struct virtnet_pair *pair)
+{
+    return virtqueue_pending(&pair->rx) || steer_pending();
+}
+
+/* ---- looking before sleeping ---- */
+
+/* poll=auto: of 256 waits for work of late (the last ones count most), how many ended within POLL_AUTO_NS. */
+static unsigned short_waits;
+
+static void learn(bool was_short)
+{
+    short_waits += was_short ? (256 - short_waits) / 8 : 0u - short_waits / 8;
+}
+
+/* How long to look before sleeping, ns: as the boot line says; "auto" looks while more than half of the waits are
+ * short, and not at all otherwise. So a session of requests and responses takes no interrupt, and an idle core looks in
+ * vain five times and then halts at once. */
+static uint64_t poll_time(uint32_t poll_us)
+{
+    if (poll_us != POLL_AUTO)
+        return (uint64_t)poll_us * 1000;
+    return short_waits > 128 ? POLL_AUTO_NS : 0;
+}
+
+/* Looks for work for at most `ns`; true if there is some. `let_in`: interrupts are let in meanwhile. */
+static bool poll(struct virtnet_pair *pair, uint64_t ns, bool let_in)
 {
     uint64_t from = clock_ns(), now = from;
     bool found;
-    while (!(found = virtqueue_pending(&pair->rx) || steer_pending()) && now - from < ns) {
+    while (!(found = pending(pair)) && now - from < ns) {
+        if (let_in)
+            cpu_poll_interrupts();
         cpu_relax();
         now = clock_ns();
     }
     stats.polled_ns += now - from;
+    learn(found);
     return found;
 }
 
-/* How long to look before sleeping: as the boot line says; "auto" looks for as long as sleeps have been short of late.
- */
-static uint64_t poll_time(uint32_t poll_us)
-{
-    static uint64_t window;
-    if (poll_us != POLL_AUTO)
-        return (uint64_t)poll_us * 1000;
-    if (last_sleep < POLL_AUTO_MAX_NS)
-        window = POLL_AUTO_MAX_NS;
-    else
-        window /= 2;
-    return window;
-}
+/* ---- sleeping ---- */
 
 static uint64_t interrupts_of(const struct virtnet_pair *pair)
 {
     return pair->rx_stats.interrupts + pair->tx_stats.interrupts;
 }
 
-static void halt(const struct virtnet_pair *pair)
+/* The last halt, until the turn after it has shown what came of it. */
+static struct {
+    uint64_t ns;         /* 0: there was none */
+    uint64_t interrupts; /* of the queues, before it */
+} halted;
+
+static void halt(const struct virtnet_pair *pair, uint64_t wait_ns)
 {
-    uint64_t before = interrupts_of(pair);
+    uint64_t from = clock_ns();
+    halted.interrupts = interrupts_of(pair);
+    arm_timer(from, wait_ns);
     cpu_halt();
+    halted.ns = net_clock() - from;
     stats.sleeps++;
-    if (interrupts_of(pair) != before && !virtqueue_pending(&pair->rx) && !virtqueue_pending(&pair->tx))
-        stats.spurious++;
+    stats.halted_ns += halted.ns;
+}
+
+static void judge_halt(const struct virtnet_pair *pair, bool work, bool adapt)
+{
+    if (adapt)
+        learn(work && halted.ns < POLL_AUTO_NS);
+    if (!work)
+        stats.spurious += interrupts_of(pair) != halted.interrupts;
+    halted.ns = 0;
 }
 
 static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
 {
-    uint64_t now = clock_ns();
     uint32_t ms = sys_timeouts_sleeptime();
     uint64_t wait = (uint64_t)(ms < SLEEP_MAX_MS ? ms : SLEEP_MAX_MS) * 1000000;
     if (limit_ns < wait)
         wait = limit_ns;
-    if (wait == 0)
+    if (wait == 0) {
+        net_clock();
         return;
+    }
     /* In this order: where another core takes our device's interrupts, it wakes us only if it sees that we are about to
      * halt; so we say that first, then ask for interrupts, then look. */
-    bool quiet = steer_sleep();
-    quiet = virtnet_sleep(pair, net_netif_waiting(netif)) && quiet;
-    if (quiet && !acpi_power_button()) {
-        arm_timer(now, wait);
-        halt(pair);
-        last_sleep = clock_ns() - now;
-        stats.halted_ns += last_sleep;
-    }
+    if (steer_sleep() && virtnet_sleep(pair, net_netif_waiting(netif)) && !acpi_power_button())
+        halt(pair, wait);
+    else
+        net_clock();
     steer_awake();
     virtnet_awake(pair);
 }
@@ -147,6 +177,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
     struct virtnet_pair *pair = &dev->pair;
     /* Core 0 may get the interrupts of all queues: then it lets them in even while it is busy, for the others' sake. */
     bool for_others = core_number() == 0 && dev->pairs > 1 && dev->interrupts > VIRTNET_PER_PAIR;
+    net_clock();
     while (!acpi_power_button()) {
         stats.turns++;
         recover_turn();
@@ -158,16 +189,22 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
         stats.batches += work > 0;
+        if (halted.ns != 0)
+            judge_halt(pair, work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
         steer_flush();
         virtnet_flush(pair);
-        if (work > 0)
+        if (virtqueue_pending(&pair->rx)) { /* for the rest rest() looks */
+            net_clock();
             continue;
-        uint64_t limit = check_config(netif, dev);
+        }
+        uint64_t limit = check_config(netif, dev), look = poll_time(poll_us);
         if (dev->interrupts == VIRTNET_POLLED && limit > NO_INTERRUPT_NS)
             limit = NO_INTERRUPT_NS;
         look_for_faults(pair);
-        if (!poll(pair, poll_time(poll_us)))
+        if (look > 0 && poll(pair, look, for_others))
+            net_clock();
+        else
             rest(netif, pair, limit);
     }
 }

@@ -11,13 +11,12 @@
 #include <linux/if_ether.h>
 #include "drivers/virtio/net.h"
 #include "kernel/console.h"
-#include "lwip/etharp.h"
 #include "lwip/ethip6.h"
-#include "netif/ethernet.h"
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
 #include "net/buffer.h"
+#include "net/ether.h"
 #include "net/netif.h"
 #include "net/offload.h"
 #include "net/segment.h"
@@ -66,19 +65,10 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         return;
     }
     net_netif_trust(netif, frame->flags);
-    if (in->netif.input(p, &in->netif) != ERR_OK) {
+    if (ether_input(p, &in->netif) != ERR_OK) {
         in->stats.rx_refused++;
         pbuf_free(p);
     }
-}
-
-/* True if the frame is longer than a pbuf can say: looked at before it is copied, handed over or given to lwIP. */
-static bool too_long(const struct virtnet_frame *frame, uint32_t header)
-{
-    uint32_t bytes = 0;
-    for (uint16_t i = 0; i < frame->count; i++)
-        bytes += frame->length[i];
-    return bytes - header > UINT16_MAX;
 }
 
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
@@ -86,17 +76,17 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
-    if (in->layer2 != NULL)
+    if (__builtin_expect(in->layer2 != NULL, 0))
         return in->layer2->turn(in->pair, budget);
-    while (n < budget && virtnet_receive(in->pair, &frame)) {
-        if (too_long(&frame, in->pair->header)) {
+    while (n < budget && virtqueue_pending(&in->pair->rx) && virtnet_receive(in->pair, &frame)) {
+        if (frame.bytes > UINT16_MAX) { /* longer than a pbuf can say: not to be copied, handed over or given to lwIP */
             in->stats.rx_too_long++;
             buffers_release(&frame);
         } else if (!steer_frame(&frame, in->pair->header))
             net_netif_input(netif, &frame, in->pair->header);
         n++;
     }
-    if (virtqueue_capacity(&in->pair->rx) > 0)
+    if (virtqueue_capacity(&in->pair->rx) >= in->pair->refill_from)
         virtnet_refill(in->pair);
     return n;
 }
@@ -132,13 +122,16 @@ static bool send_short(struct interface *in, const struct pbuf *p)
     struct tx_slot *slot = virtnet_slot(in->pair);
     if (slot == NULL)
         return false;
-    pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
+    if (p->next == NULL)
+        memcpy(slot->data + in->pair->header, p->payload, p->len);
+    else
+        pbuf_copy_partial(p, slot->data + in->pair->header, p->tot_len, 0);
     finish_header(in, slot, p->tot_len, 0);
     return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
 
 /* A longer frame: its first bytes into the slot, the rest from where it lies. Takes a reference of its own. */
-static bool send_long(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) bool send_long(struct interface *in, struct pbuf *p)
 {
     struct virtq_buf pieces[VIRTNET_TX_PIECES];
     uint16_t count = 0, copied = p->len < HEADERS_MAX ? p->len : HEADERS_MAX, skip = copied;
@@ -160,7 +153,7 @@ static bool send_long(struct interface *in, struct pbuf *p)
 }
 
 /* A frame in more pieces than the ring takes, in two. */
-static bool send_copy(struct interface *in, const struct pbuf *p)
+static __attribute__((noinline)) bool send_copy(struct interface *in, const struct pbuf *p)
 {
     struct pbuf *whole = pbuf_clone(PBUF_RAW, PBUF_RAM, (struct pbuf *)p);
     if (whole == NULL) {
@@ -185,8 +178,9 @@ static bool send_frame(struct interface *in, struct pbuf *p)
     return send_long(in, p);
 }
 
-static void wait_for_room(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) void wait_for_room(struct interface *in, struct pbuf *p)
 {
+    virtnet_flush(in->pair); /* the ring is full: let the device begin */
     if (in->waiting_tail - in->waiting_head == WAITING_MAX) {
         in->stats.tx_dropped++;
         return;
@@ -210,7 +204,6 @@ static err_t link_output(struct netif *netif, struct pbuf *p)
     }
     if (in->waiting_head == in->waiting_tail && send_frame(in, p))
         return ERR_OK;
-    virtnet_flush(in->pair); /* the ring is full: let the device begin */
     wait_for_room(in, p);
     return ERR_OK;
 }
@@ -244,7 +237,7 @@ static unsigned send_waiting(struct interface *in)
 unsigned net_netif_reclaim(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
-    if (in->layer2 != NULL)
+    if (__builtin_expect(in->layer2 != NULL, 0))
         return 0;
     unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
     if (in->waiting_head != in->waiting_tail)
@@ -308,7 +301,7 @@ static err_t interface_init(struct netif *netif)
     netif->hwaddr_len = ETH_ALEN;
     memcpy(netif->hwaddr, dev->mac, ETH_ALEN);
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_MLD6;
-    netif->output = etharp_output;
+    netif->output = ether_output4;
     netif->output_ip6 = ethip6_output;
     netif->linkoutput = link_output;
     in->checks = NETIF_CHECKSUM_ENABLE_ALL;
@@ -324,7 +317,7 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
     struct interface *in = &the_interface;
     in->pair = pair;
     buffers_init(&pair->pool);
-    if (netif_add_noaddr(&in->netif, in, interface_init, ethernet_input) == NULL)
+    if (netif_add_noaddr(&in->netif, in, interface_init, ether_input) == NULL)
         return NULL;
     netif_set_default(&in->netif);
     netif_set_hostname(&in->netif, "ringside");

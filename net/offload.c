@@ -50,7 +50,7 @@ static int find_transport(const uint8_t *frame, uint32_t n, struct transport *t)
     const uint8_t *ip = frame + ETH_HLEN;
     if (type == ETH_P_IP) {
         uint32_t header = (ip[0] & 15u) * 4, total = __builtin_bswap16(get16(ip + 2));
-        if (ip[0] >> 4 != 4 || header < 20 || total < header)
+        if (ip[0] >> 4 != 4 || header < 20 || total < header || (ip[9] != PROTO_TCP && ip[9] != PROTO_UDP))
             return 0;
         if ((__builtin_bswap16(get16(ip + 6)) & 0x3fff) != 0) /* a fragment has only part of what the checksum covers */
             return 0;
@@ -63,21 +63,29 @@ static int find_transport(const uint8_t *frame, uint32_t n, struct transport *t)
     return 1;
 }
 
+/* `protocol` and `offset` are constants: once for each protocol. */
+static inline int ask(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t n, const struct transport *t,
+                      uint8_t protocol, uint16_t offset)
+{
+    uint8_t *field = frame + t->start + offset;
+    if (t->length < offset + 2u || t->start + offset + 2 > n || get16(field) != 0)
+        return 0;
+    uint16_t sum = fold(t->addresses + __builtin_bswap16((uint16_t)t->length) + __builtin_bswap16(protocol));
+    memcpy(field, &sum, 2);
+    header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+    header->csum_start = (uint16_t)t->start;
+    header->csum_offset = offset;
+    return 1;
+}
+
 int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t n)
 {
     struct transport t;
-    if (!find_transport(frame, n, &t) || (t.protocol != PROTO_TCP && t.protocol != PROTO_UDP))
+    if (!find_transport(frame, n, &t))
         return 0;
-    uint16_t offset = t.protocol == PROTO_TCP ? TCP_CHECKSUM_AT : UDP_CHECKSUM_AT;
-    uint8_t *field = frame + t.start + offset;
-    if (t.length < offset + 2u || t.start + offset + 2 > n || get16(field) != 0)
-        return 0;
-    uint16_t sum = fold(t.addresses + __builtin_bswap16((uint16_t)t.length) + __builtin_bswap16(t.protocol));
-    memcpy(field, &sum, 2);
-    header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
-    header->csum_start = (uint16_t)t.start;
-    header->csum_offset = offset;
-    return 1;
+    if (t.protocol == PROTO_TCP)
+        return ask(header, frame, n, &t, PROTO_TCP, TCP_CHECKSUM_AT);
+    return t.protocol == PROTO_UDP ? ask(header, frame, n, &t, PROTO_UDP, UDP_CHECKSUM_AT) : 0;
 }
 
 void offload_segmentation(struct virtio_net_hdr_v1 *header, const uint8_t *frame, uint16_t gso_size)

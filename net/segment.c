@@ -36,11 +36,11 @@ u16_t net_tcp_segment_larger(const struct tcp_pcb *pcb, u16_t usual)
     return (u16_t)LWIP_MAX(max, has);
 }
 
-struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
+struct tcp_seg *net_tcp_fit_first(struct tcp_pcb *pcb, u32_t wnd)
 {
     struct tcp_seg *seg = pcb->unsent;
     u32_t unit = pcb->mss - options_of(pcb);
-    if (seg == NULL || seg->len <= unit)
+    if (seg->len <= unit)
         return seg;
     u32_t before = lwip_ntohl(seg->tcphdr->seqno) - pcb->lastack;
     if (before + seg->len <= wnd || before >= wnd)

@@ -27,7 +27,11 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
 
 /* The first segment to send, cut in two if it is a large one that does not fit into the window `wnd` (bytes from
  * pcb->lastack on) but a good part of it would. */
-struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd);
+struct tcp_seg *net_tcp_fit_first(struct tcp_pcb *pcb, u32_t wnd);
+static inline struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
+{
+    return pcb->unsent != NULL ? net_tcp_fit_first(pcb, wnd) : NULL;
+}
 
 /* Notes on a segment that is about to be sent, its TCP header first in `p`, what the device must cut it into. */
 static inline void net_tcp_mark(struct pbuf *p, const struct tcp_hdr *header, const struct tcp_pcb *pcb)

@@ -48,6 +48,7 @@ struct waiting {
 
 static struct rss rss;
 static struct mailbox box;
+static struct public_core *me; /* this core's part of the public area */
 static struct netif *interface;
 static unsigned cores = 1;
 static struct parcel *parcels; /* not read by all yet, newest first */
@@ -79,6 +80,7 @@ static void on_wake(void *argument)
 void steer_init(void)
 {
     irq_install(VECTOR_WAKE, on_wake, NULL);
+    me = face(core_number());
     mailbox_open(&box, core_shared()->public_area->mailboxes, core_number());
 }
 
@@ -435,7 +437,7 @@ unsigned steer_receive(unsigned budget)
         take(from, &m);
         n++;
     }
-    n += buffers_come_home(face(core_number()), &stats.returned);
+    n += buffers_come_home(me, &stats.returned);
     if (parcels != NULL)
         free_read_parcels();
     return n;
@@ -459,15 +461,13 @@ bool steer_pending(void)
 {
     if (waiting != NULL)
         return true;
-    return cores > 1 &&
-           (mailbox_pending(&box) || __atomic_load_n(&face(core_number())->returned, __ATOMIC_RELAXED) != NULL);
+    return cores > 1 && (mailbox_pending(&box) || __atomic_load_n(&me->returned, __ATOMIC_RELAXED) != NULL);
 }
 
 bool steer_sleep(void)
 {
     if (cores == 1)
         return waiting == NULL;
-    struct public_core *me = face(core_number());
     __atomic_store_n(&me->starved, net_netif_starved(interface), __ATOMIC_SEQ_CST);
     return waiting == NULL && mailbox_sleep(&box) && __atomic_load_n(&me->returned, __ATOMIC_SEQ_CST) == NULL;
 }
@@ -538,11 +538,9 @@ static bool swallows_icmp6(const uint8_t *ip, const uint8_t *icmp)
     }
 }
 
-bool steer_swallows(const struct pbuf *p)
+static bool swallows(const struct pbuf *p)
 {
     uint8_t start[ETH_HLEN + 40 + 8 + 1];
-    if (core_number() == 0)
-        return false;
     uint16_t n = pbuf_copy_partial(p, start, sizeof start, 0), type = (uint16_t)(start[12] << 8 | start[13]);
     const uint8_t *ip = start + ETH_HLEN;
     bool swallowed = false;
@@ -554,4 +552,13 @@ bool steer_swallows(const struct pbuf *p)
         swallowed = swallows_icmp6(ip, ip + 48);
     stats.swallowed += swallowed;
     return swallowed;
+}
+
+bool steer_swallows(const struct pbuf *p)
+{
+    const uint8_t *frame = p->payload;
+    if (core_number() == 0)
+        return false;
+    bool is_ip4 = p->len >= ETH_HLEN && (frame[12] << 8 | frame[13]) == ETH_P_IP;
+    return !is_ip4 && swallows(p);
 }

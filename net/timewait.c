@@ -73,6 +73,8 @@ static const uint8_t *find_syn(const uint8_t *frame, uint32_t length)
     if (length < ETH_HLEN + IP4_HEADER + TCP_HEADER)
         return NULL;
     uint16_t type = get16(frame + 12);
+    if (type == ETH_P_IP && frame[ETH_HLEN] == 0x45 && !(frame[ETH_HLEN + IP4_HEADER + 13] & TCP_SYN))
+        return NULL; /* as good as all */
     if (type == ETH_P_IP && frame[ETH_HLEN + 9] == PROTOCOL && (get16(frame + ETH_HLEN + 6) & 0x1fff) == 0)
         at += (frame[ETH_HLEN] & 15u) * 4u;
     else if (type == ETH_P_IPV6 && frame[ETH_HLEN + 6] == PROTOCOL)
@@ -85,7 +87,8 @@ static const uint8_t *find_syn(const uint8_t *frame, uint32_t length)
     return frame + at;
 }
 
-static void read_syn(const uint8_t *frame, uint32_t length, const uint8_t *tcp, struct syn *syn)
+static __attribute__((noinline)) void read_syn(const uint8_t *frame, uint32_t length, const uint8_t *tcp,
+                                               struct syn *syn)
 {
     const uint8_t *ip = frame + ETH_HLEN, *end = frame + length;
     uint32_t header = (tcp[12] >> 4) * 4u;

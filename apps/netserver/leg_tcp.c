@@ -1,10 +1,12 @@
 /* TCP data connections: one at a time in turn with requests and responses, or a stream either way; what they carry is
- * never looked at, and what they send is never copied. */
+ * never looked at, and what they send is not copied, small pieces aside. */
 #include <stdlib.h>
 #include "apps/netserver/netserver.h"
 #include "apps/tcp_server.h"
 
 #define BACKLOG     5
+#define WINDOW_STEP 16384u /* the window is given back in steps of so much: less than a quarter of the smallest */
+#define COPIED_MAX  128u   /* up to here a copy behind the headers costs less than a pbuf of its own */
 #define POLL_HALF_S 1 /* tcp_poll's unit: look every 500 ms whether a write that failed for lack of memory goes now */
 
 struct connection {
@@ -70,6 +72,8 @@ static void on_error(void *arg, err_t err)
 
 /* ---- requests and responses ---- */
 
+static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t n);
+
 /* Writes at most `left` bytes; returns how many. */
 static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
 {
@@ -78,7 +82,7 @@ static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
         n = room;
     if (n > NP_DATA_BYTES)
         n = NP_DATA_BYTES;
-    if (n == 0 || tcp_write(pcb, np_data(), (u16_t)n, 0) != ERR_OK)
+    if (n == 0 || tcp_write(pcb, np_data(), (u16_t)n, n <= COPIED_MAX ? TCP_WRITE_FLAG_COPY : 0) != ERR_OK)
         return 0; /* again when something was acknowledged, or at the next poll */
     return n;
 }
@@ -87,28 +91,32 @@ static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
 static bool respond(struct connection *c)
 {
     struct leg *leg = c->leg;
-    uint32_t size = leg->spec->response_size;
+    const struct np_spec *spec = leg->spec;
+    struct np_counts *counts = leg->counts;
     while (c->owed > 0) {
-        uint32_t n = write_some(c->pcb, size - c->sent);
-        if (n == 0)
+        uint32_t n = write_some(c->pcb, spec->response_size - c->sent);
+        if (n == 0) {
+            tcp_sent(c->pcb, on_sent); /* only now: most responses fit */
             return false;
-        leg->counts->tx_bytes += n;
+        }
+        counts->tx_bytes += n;
         c->sent += n;
-        if (c->sent < size)
+        if (c->sent < spec->response_size)
             continue;
         c->sent = 0;
         c->owed--;
-        leg->counts->tx_calls++;
-        leg->counts->transactions++;
-        if (leg_reached(leg, leg->counts->transactions)) {
+        counts->tx_calls++;
+        counts->transactions++;
+        if (leg_reached(leg, counts->transactions)) {
             c->owed = 0; /* a request too many is not answered */
             leg_done(leg);
-        } else if (leg->spec->conn) {
+        } else if (spec->conn) {
             c->owed = 0;
         }
     }
-    confirm(c);
-    return leg->spec->conn;
+    if (c->unconfirmed >= WINDOW_STEP)
+        confirm(c);
+    return spec->conn;
 }
 
 static err_t on_requests(struct connection *c, uint32_t n)
@@ -242,7 +250,8 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err)
     leg->connections = c;
     tcp_arg(pcb, c);
     tcp_recv(pcb, on_receive);
-    tcp_sent(pcb, on_sent);
+    if (!leg->spec->rx)
+        tcp_sent(pcb, on_sent);
     tcp_err(pcb, on_error);
     tcp_poll(pcb, on_poll, POLL_HALF_S);
     if (leg->spec->nodelay)

@@ -44,6 +44,7 @@ struct rx_pool {
 /* A received frame: its buffers, in order. The first one's data begins with the header. */
 struct virtnet_frame {
     uint16_t count;
+    uint32_t bytes; /* without the header; as virtnet_receive() counted them */
     struct rx_buffer *buffer[VIRTNET_FRAME_PIECES];
     uint32_t length[VIRTNET_FRAME_PIECES]; /* bytes written into each, the first one's header included */
     uint8_t flags;                         /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame */
@@ -88,7 +89,8 @@ enum virtnet_interrupts {
 struct virtnet_pair {
     struct virtnet *net;
     uint16_t number;
-    uint16_t header; /* bytes of the virtio-net header */
+    uint16_t header;      /* bytes of the virtio-net header */
+    uint16_t refill_from; /* receive buffers are posted when the ring has room for so many */
     struct virtqueue rx, tx;
     struct rx_pool pool;
     struct tx_slot *free_slot;

@@ -13,6 +13,7 @@
 #define RX_SPARE_MAX  512u       /* buffers beyond the ring's, for what the stack holds, */
 #define RX_SPARE_ROOM (2u << 20) /* and the bytes they may take */
 #define RX_LOW_MAX    64u        /* see struct rx_pool */
+#define REFILL_BATCH  16u        /* a publish and its fence for so many buffers; small rings are refilled at once */
 #define VLAN_TAG      4u
 #define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
@@ -98,6 +99,7 @@ bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio
     if (!make_queue(net, &pair->rx, (uint16_t)(2 * number), size[0], 0, error) ||
         !make_queue(net, &pair->tx, (uint16_t)(2 * number + 1), size[1], VIRTNET_TX_PIECES + 1, error))
         return false;
+    pair->refill_from = pair->rx.size >= 8 * REFILL_BATCH ? REFILL_BATCH : 1;
     return (make_pool(pair) && make_slots(pair)) || no_memory(error, "the buffers of queue pair", number);
 }
 
@@ -121,14 +123,14 @@ void virtnet_refill(struct virtnet_pair *pair)
             return;
         }
         struct virtq_buf piece = { (uint64_t)(uintptr_t)b->data, pool->data_size };
-        if (virtqueue_add(&pair->rx, &piece, 0, 1, b) != VIRTQ_OK)
+        if (virtqueue_add_one(&pair->rx, piece, true, b) != VIRTQ_OK)
             return;
         pool->free = b->next;
         pool->free_count--;
     }
 }
 
-static void drop(const struct virtnet_frame *frame)
+static __attribute__((noinline)) void drop(const struct virtnet_frame *frame)
 {
     for (uint16_t i = 0; i < frame->count; i++)
         virtnet_release(frame->buffer[i]);
@@ -136,7 +138,7 @@ static void drop(const struct virtnet_frame *frame)
 
 /* Takes the rest of a frame that spans several buffers. They are returned together (5.1.6.4.1), so they are there now
  * or never. A frame with a hole is none: a buffer without bytes, a bad used entry among them. */
-static bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
+static __attribute__((noinline)) bool gather(struct virtnet_pair *pair, struct virtnet_frame *frame, uint16_t count)
 {
     uint64_t bad_used = pair->rx.stats.bad_used;
     bool fits = count <= VIRTNET_FRAME_PIECES, whole = true;
@@ -218,7 +220,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        uint32_t bytes = frame_bytes(frame, pair->header);
+        uint32_t bytes = count == 1 ? frame->length[0] - pair->header : frame_bytes(frame, pair->header);
         if (!header_ok(net, &h, bytes)) {
             pair->rx_stats.bad_header++;
             drop(frame);
@@ -228,6 +230,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
         frame->hash_report = 0;
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);
+        frame->bytes = bytes;
         pair->rx_stats.packets++;
         pair->rx_stats.gso += h.gso_type != VIRTIO_NET_HDR_GSO_NONE;
         pair->rx_stats.bytes += bytes;
@@ -245,7 +248,7 @@ struct tx_slot *virtnet_slot(struct virtnet_pair *pair)
         return NULL;
     pair->free_slot = slot->next;
     slot->token = NULL;
-    memset(slot->data, 0, pair->header);
+    memset(slot->data, 0, VIRTNET_HEADER_HASH); /* the longer of the two: a length that is known costs little */
     return slot;
 }
 
@@ -255,17 +258,28 @@ static void release_slot(struct virtnet_pair *pair, struct tx_slot *slot)
     pair->free_slot = slot;
 }
 
+/* Adds the slot's bytes and the pieces behind them; adds the pieces' bytes up. */
+static __attribute__((noinline)) int add_pieces(struct virtqueue *tx, struct virtq_buf first,
+                                                const struct virtq_buf *pieces, uint16_t count, struct tx_slot *slot,
+                                                uint32_t *bytes)
+{
+    struct virtq_buf all[VIRTNET_TX_PIECES + 1];
+    all[0] = first;
+    for (uint16_t i = 0; i < count; i++) {
+        all[i + 1] = pieces[i];
+        *bytes += pieces[i].len;
+    }
+    return virtqueue_add(tx, all, (uint16_t)(count + 1), 0, slot);
+}
+
 bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inline_bytes,
                   const struct virtq_buf *pieces, uint16_t count)
 {
-    struct virtq_buf all[VIRTNET_TX_PIECES + 1];
+    struct virtq_buf first = { (uint64_t)(uintptr_t)slot->data, inline_bytes };
     uint32_t bytes = inline_bytes - pair->header;
-    all[0] = (struct virtq_buf){ (uint64_t)(uintptr_t)slot->data, inline_bytes };
-    for (uint16_t i = 0; i < count; i++) {
-        all[i + 1] = pieces[i];
-        bytes += pieces[i].len;
-    }
-    if (virtqueue_add(&pair->tx, all, (uint16_t)(count + 1), 0, slot) != VIRTQ_OK) {
+    int error = count == 0 ? virtqueue_add_one(&pair->tx, first, false, slot)
+                           : add_pieces(&pair->tx, first, pieces, count, slot, &bytes);
+    if (error != VIRTQ_OK) {
         release_slot(pair, slot);
         return false;
     }
@@ -363,6 +377,8 @@ static void report_fault(const struct virtqueue *vq, bool *reported, bool *broke
 
 void virtnet_report_faults(struct virtnet_pair *pair)
 {
+    if (pair->rx.fault.kind == VIRTQ_FAULT_NONE && pair->tx.fault.kind == VIRTQ_FAULT_NONE)
+        return; /* nor is either broken: that comes of a fault */
     report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
     report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
 }

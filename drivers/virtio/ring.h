@@ -95,6 +95,7 @@ struct virtqueue {
     uint16_t indirect_max;
     uint16_t index;            /* queue index on the device */
     volatile uint16_t *notify; /* the transport's: where the device is told */
+    bool split; /* the layout: its hot operations are called directly, and so come into their callers when linked */
     bool event_idx;
     bool callbacks; /* an interrupt is asked for */
     bool broken;
@@ -118,6 +119,12 @@ size_t virtqueue_split_bytes(uint16_t size, uint16_t indirect_max);
 /* Sets up a split virtqueue in `mem` (virtqueue_split_bytes() long, 4096-byte aligned; cleared here). Callbacks start
  * disabled. Returns VIRTQ_OK, or VIRTQ_INVALID when size is no power of two or out of range. (2.7) */
 int virtqueue_split_init(struct virtqueue *vq, const struct virtqueue_config *config, void *mem);
+
+/* The split layout's operations that run for each packet (split.c). For the functions below alone. */
+int virtqueue_split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in, void *token);
+int virtqueue_split_add_one(struct virtqueue *vq, struct virtq_buf buf, bool in, void *token);
+bool virtqueue_split_publish(struct virtqueue *vq);
+void *virtqueue_split_pop(struct virtqueue *vq, uint32_t *len);
 
 /* Free descriptors: a buffer that needs at most this many can be added now. */
 static inline uint16_t virtqueue_capacity(const struct virtqueue *vq)
@@ -143,14 +150,32 @@ static inline uint16_t virtqueue_max_pieces(const struct virtqueue *vq)
 static inline int virtqueue_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in,
                                 void *token)
 {
-    return vq->ops->add(vq, bufs, out, in, token);
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_add(vq, bufs, out, in, token)
+                                          : vq->ops->add(vq, bufs, out, in, token);
+}
+
+/* The same for a buffer of one piece, which the device writes if `in`, else reads. */
+static inline int virtqueue_add_one(struct virtqueue *vq, struct virtq_buf buf, bool in, void *token)
+{
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_add_one(vq, buf, in, token)
+                                          : vq->ops->add(vq, &buf, !in, in, token);
 }
 
 /* Makes all that was added visible to the device. Returns true if the device wants to be notified of it: the one place
  * where that is decided. (2.7.13.3, 2.7.13.4.1, 2.7.10) */
 static inline bool virtqueue_publish(struct virtqueue *vq)
 {
-    return vq->ops->publish(vq);
+    if (vq->avail_idx == vq->published)
+        return false;
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_publish(vq) : vq->ops->publish(vq);
+}
+
+/* True if virtqueue_pop() would find an entry of the device's. */
+static inline bool virtqueue_pending(const struct virtqueue *vq)
+{
+    if (__builtin_expect(vq->split, 1))
+        return __atomic_load_n(&vq->used->idx, __ATOMIC_RELAXED) != vq->last_used && !vq->broken;
+    return vq->ops->pending(vq);
 }
 
 /* Takes the next buffer the device has returned: its token, and in *len the bytes the device wrote. NULL: none (or the
@@ -158,19 +183,16 @@ static inline bool virtqueue_publish(struct virtqueue *vq)
  * may have written is counted and returned with *len = 0, so that the buffer is not lost. (2.7.14) */
 static inline void *virtqueue_pop(struct virtqueue *vq, uint32_t *len)
 {
-    return vq->ops->pop(vq, len);
-}
-
-/* True if virtqueue_pop() would find an entry of the device's. */
-static inline bool virtqueue_pending(const struct virtqueue *vq)
-{
-    return vq->ops->pending(vq);
+    if (!__builtin_expect(vq->split, 1))
+        return vq->ops->pop(vq, len);
+    return virtqueue_pending(vq) ? virtqueue_split_pop(vq, len) : NULL;
 }
 
 /* Asks the device not to interrupt; a hint only, late interrupts can still come. (2.7.7) */
 static inline void virtqueue_disable_callbacks(struct virtqueue *vq)
 {
-    vq->ops->disable_callbacks(vq);
+    if (vq->callbacks)
+        vq->ops->disable_callbacks(vq);
 }
 
 /* Asks for an interrupt at the next returned buffer. Returns true if it is safe to sleep: nothing has been returned

@@ -81,9 +81,42 @@ static uint32_t fill_chain(struct virtqueue *vq, const struct virtq_buf *bufs, u
     return writable;
 }
 
-static int split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in, void *token)
+/* Enters the chain at `head` into the available ring. */
+static void make_available(struct virtqueue *vq, uint16_t head, void *token, uint16_t count)
+{
+    vq->state[head].token = token;
+    vq->state[head].count = count;
+    vq->free = (uint16_t)(vq->free - count);
+    vq->in_flight++;
+    vq->stats.added++;
+    vq->avail->ring[vq->avail_idx & vq->mask] = head;
+    vq->avail_idx++;
+}
+
+int virtqueue_split_add_one(struct virtqueue *vq, struct virtq_buf buf, bool in, void *token)
+{
+    if (vq->broken)
+        return VIRTQ_BROKEN;
+    if (token == NULL)
+        return VIRTQ_INVALID;
+    if (vq->free == 0) {
+        vq->stats.full++;
+        return VIRTQ_FULL;
+    }
+    uint16_t head = vq->free_head;
+    struct virtq_desc_state *state = &vq->state[head];
+    vq->desc[head] = (struct vring_desc){ buf.addr, buf.len, in ? VRING_DESC_F_WRITE : 0, 0 };
+    vq->free_head = state->next;
+    state->writable = in ? buf.len : 0;
+    make_available(vq, head, token, 1);
+    return VIRTQ_OK;
+}
+
+int virtqueue_split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_t out, uint16_t in, void *token)
 {
     uint32_t pieces = (uint32_t)out + in;
+    if (pieces == 1)
+        return virtqueue_split_add_one(vq, *bufs, in != 0, token);
     if (vq->broken)
         return VIRTQ_BROKEN;
     if (pieces == 0 || token == NULL)
@@ -107,13 +140,7 @@ static int split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16_
     } else {
         state->writable = fill_chain(vq, bufs, out, in);
     }
-    state->token = token;
-    state->count = need;
-    vq->free = (uint16_t)(vq->free - need);
-    vq->in_flight++;
-    vq->stats.added++;
-    vq->avail->ring[vq->avail_idx & vq->mask] = head;
-    vq->avail_idx++;
+    make_available(vq, head, token, need);
     return VIRTQ_OK;
 }
 
@@ -130,7 +157,7 @@ static bool split_wants_kick(const struct virtqueue *vq, uint16_t old, uint16_t 
     return behind < fresh;
 }
 
-static bool split_publish(struct virtqueue *vq)
+bool virtqueue_split_publish(struct virtqueue *vq)
 {
     uint16_t old = vq->published, now = vq->avail_idx;
     if (old == now || vq->broken)
@@ -158,20 +185,19 @@ static void split_fault(struct virtqueue *vq, enum virtq_fault_kind kind, uint32
 }
 
 /* Gives a chain's descriptors back to the free list, its head on top. */
-static void split_free_chain(struct virtqueue *vq, uint16_t head)
+static inline void split_free_chain(struct virtqueue *vq, uint16_t head)
 {
-    struct virtq_desc_state *state = &vq->state[head];
-    uint16_t last = head;
+    struct virtq_desc_state *state = &vq->state[head], *last = state;
     for (uint16_t n = state->count; n > 1; n--)
-        last = vq->state[last].next;
-    vq->state[last].next = vq->free_head;
+        last = &vq->state[last->next];
+    last->next = vq->free_head;
     vq->free_head = head;
     vq->free = (uint16_t)(vq->free + state->count);
     vq->in_flight--;
     state->token = NULL;
 }
 
-static void *split_pop(struct virtqueue *vq, uint32_t *len)
+void *virtqueue_split_pop(struct virtqueue *vq, uint32_t *len)
 {
     while (!vq->broken) {
         /* Race: the device writes the entry (and the buffer), then used->idx. Our loads of the entry must not be done
@@ -214,8 +240,6 @@ static bool split_pending(const struct virtqueue *vq)
 
 static void split_disable_callbacks(struct virtqueue *vq)
 {
-    if (!vq->callbacks)
-        return;
     vq->callbacks = false;
     if (vq->event_idx)
         /* flags must stay 0 (2.7.7.1): an event index that the device has passed already asks for nothing (it comes
@@ -272,9 +296,9 @@ static void *split_detach(struct virtqueue *vq)
 }
 
 static const struct virtqueue_ops split_ops = {
-    .add = split_add,
-    .publish = split_publish,
-    .pop = split_pop,
+    .add = virtqueue_split_add,
+    .publish = virtqueue_split_publish,
+    .pop = virtqueue_split_pop,
     .pending = split_pending,
     .disable_callbacks = split_disable_callbacks,
     .enable_callbacks = split_enable_callbacks,
@@ -303,6 +327,7 @@ int virtqueue_split_init(struct virtqueue *vq, const struct virtqueue_config *co
         .free = size,
         .indirect_max = indirect_max,
         .index = config->index,
+        .split = true,
         .event_idx = config->event_idx,
         .callbacks = true, /* as zeroed memory says; switched off below */
     };

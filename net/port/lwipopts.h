@@ -10,9 +10,12 @@
 #define LWIP_NETCONN         0
 
 /* Memory: every object is its own block of the core's heap (kernel/memory.c), so nothing is sized in advance. */
-#define MEM_ALIGNMENT   8
-#define MEM_LIBC_MALLOC 1
-#define MEMP_MEM_MALLOC 1
+#define MEM_ALIGNMENT        8
+#define MEM_CUSTOM_ALLOCATOR 1
+#define MEM_CUSTOM_MALLOC    heap_take
+#define MEM_CUSTOM_FREE      heap_give
+#define MEM_CUSTOM_CALLOC    heap_take_cleared
+#define MEMP_MEM_MALLOC      1
 
 /* Protocols. */
 #define LWIP_IPV4                      1
@@ -26,6 +29,7 @@
 #define LWIP_IPV6_AUTOCONFIG           1
 #define LWIP_IPV6_DHCP6                0
 #define LWIP_SINGLE_NETIF              1
+#define LWIP_MULTICAST_TX_OPTIONS      0 /* nobody sends datagrams to groups */
 #define LWIP_HAVE_LOOPIF               0
 #define LWIP_NETIF_HOSTNAME            1
 #define LWIP_NETIF_EXT_STATUS_CALLBACK 1
@@ -70,6 +74,8 @@
 
 /* Checksums are switched per interface, and by net/netif.c before each frame that the device has checked. */
 #define LWIP_CHECKSUM_CTRL_PER_NETIF 1
+#define LWIP_INLINE_IP_CHKSUM        1         /* of a header to be sent: summed up while it is written */
+#define LWIP_CHKSUM                  net_chksum /* port/chksum.h */
 
 #define LWIP_STATS         1
 #define LWIP_STATS_LARGE   1

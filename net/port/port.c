@@ -6,9 +6,24 @@
 #include "lwip/sys.h"
 #include "net/hooks.h"
 
+static uint64_t now; /* ns, as of the last net_clock() */
+static u32_t now_ms;
+
+uint64_t net_clock(void)
+{
+    now = clock_ns();
+    now_ms = (u32_t)(now / 1000000);
+    return now;
+}
+
+uint64_t net_time(void)
+{
+    return now;
+}
+
 u32_t sys_now(void)
 {
-    return (u32_t)(clock_ns() / 1000000);
+    return now_ms;
 }
 
 uint32_t net_random(void)

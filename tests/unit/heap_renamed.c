@@ -1,5 +1,4 @@
 /* See heap_renamed.h. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #define calloc  heap_calloc
 #define realloc heap_realloc
 #include "kernel/heap.c"
+#include "kernel/malloc.c"
 #include "kernel/memory.c"
 
 void heap_forget(void)

@@ -51,6 +51,9 @@ modern_registers_test_kind := asan
 modern_registers_test_sources := tests/unit/modern_registers_test.c $(modern_rig_sources)
 offload_test_kind := asan
 offload_test_sources := tests/unit/offload_test.c net/offload.c
+unit_programs += chksum_test
+chksum_test_kind := asan
+chksum_test_sources := tests/unit/chksum_test.c net/port/chksum.c
 string_sources := tests/unit/string_test.c tests/unit/string_renamed.c
 string_asan_kind := asan
 string_asan_sources := $(string_sources)
@@ -105,7 +108,7 @@ unit_programs += pcb_hash_test
 unit_flags_lwip := $(unit_flags_asan) -Inet/port -isystem $(LWIP_DIR)/src/include
 unit_lwip_objects := $(patsubst %.c,$(UNIT)/upstream/%.o,$(filter-out apps/%,$(lwip_sources)))
 pcb_hash_test_kind := lwip
-pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c net/segment.c # includes pcb_hash.c
+pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c net/segment.c net/port/chksum.c # includes pcb_hash.c
 pcb_hash_test_objects := $(unit_lwip_objects)
 
 # What the specification says and the tests above do not show: tests/conformance names them.

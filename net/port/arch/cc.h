@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/time.h>
 #include <sys/types.h>
+#include "chksum.h"
+#include "kernel/memory.h"
 
 #ifndef SSIZE_MAX /* newlib has ssize_t but not this, by which lwIP decides whether it does */
 #define SSIZE_MAX LONG_MAX
