@@ -100,10 +100,22 @@ unit_programs += netserver_record_test
 netserver_record_test_kind := asan
 netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
 
+# lwIP itself, with our configuration, hooks and patch, and with its assertions, which the program leaves out. It casts buffers to
+# structures wherever they lie, and shifts bytes of options into the sign.
+unit_flags_lwip := $(unit_flags_asan) -fno-sanitize=alignment,shift -include tests/unit/lwip_host.h -Inet/port -isystem $(LWIP_DIR)/src/include
+unit_programs += segment_test
+segment_test_kind := lwip
+segment_test_sources := tests/unit/segment_test.c tests/unit/lwip_rig.c net/segment.c
+segment_test_more := $(filter-out %/httpd.o,$(lwip_sources:%.c=$(UNIT)/lwip-itself/%.o))
+$(UNIT)/lwip-itself/%.o: $(LWIP_DIR)/src/%.c tests/unit/unit.mk $(BUILD)/deps.mk
+	@mkdir -p $(dir $@)
+	$(UNIT_CC) $(unit_flags_lwip) -w -c -o $@ $<
+
 define unit_program
+$(UNIT)/$(1): $$($(1)_more)
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
-unit_objects += $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
+unit_objects += $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o) $$($(1)_more)
 endef
 $(foreach p,$(unit_programs),$(eval $(call unit_program,$(p))))
 
@@ -112,7 +124,7 @@ $(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
-$(foreach k,asan tsan fast bare,$(eval $(call unit_kind,$(k))))
+$(foreach k,asan tsan fast bare lwip,$(eval $(call unit_kind,$(k))))
 
 .PHONY: unit unit-build
 unit-build: $(unit_programs:%=$(UNIT)/%)
