@@ -109,6 +109,11 @@ struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
     return pcb->unsent;
 }
 
+bool net_tcp_is_end(const struct tcp_pcb *pcb, const struct tcp_seg *seg)
+{
+    return lwip_ntohl(seg->tcphdr->seqno) + TCP_TCPLEN(seg) == pcb->snd_lbb;
+}
+
 u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit)
 {
     if (!cuts_ip6)

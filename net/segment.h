@@ -36,6 +36,10 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
  * fit into the window `wnd` (bytes from pcb->lastack on) but a good part of it would. */
 struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd);
 
+/* True if nothing was queued behind the segment: then data or FIN may be added to it. The last one that waits to be sent
+ * may be one that was lost, with later ones under way. */
+bool net_tcp_is_end(const struct tcp_pcb *pcb, const struct tcp_seg *seg);
+
 /* `unit`, or less where the path to the peer has a smaller MTU than the interface (RFC 8201); `bytes`: of the TCP
  * header. IPv6 only: IPv4 packets may be fragmented on their way. */
 u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit);
@@ -52,11 +56,17 @@ static inline void net_tcp_mark(struct pbuf *p, const struct tcp_hdr *header, co
     p->gso_size = data > unit ? unit : 0;
 }
 
-/* A segment with `p` has come in for `pcb`. What stands for many is acknowledged at once: lwIP would wait for a second
- * one, which a peer with a small window does not send. */
+/* How many packets are made of `p`, at most: so many IPv4 identifications are used up. */
+static inline u16_t net_ip_packets(const struct pbuf *p)
+{
+    return p->gso_size == 0 ? 1 : (u16_t)(p->tot_len / p->gso_size + 1);
+}
+
+/* A segment with `p` has come in for `pcb`. What stands for several is acknowledged at once (RFC 9293, 3.8.6.3): lwIP
+ * would wait for a second one, which a peer with a small window does not send. */
 static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (p->tot_len > 1000 && pcb->state == ESTABLISHED && p->tot_len > 2u * pcb->mss)
+    if (p->gso_size != 0 && pcb->state >= ESTABLISHED) /* a listening one has no flags */
         tcp_set_flags(pcb, TF_ACK_NOW);
     return ERR_OK;
 }

@@ -140,6 +140,8 @@ static void send_piece(const struct rig_piece *like, const uint8_t *data)
 static void check_data(const struct rig_piece *s, const uint8_t *data)
 {
     uint32_t at = s->seq - rig.irs - 1;
+    if (s->len == 0 && !(s->flags & TCP_FIN))
+        return;
     check(at <= rig.furthest && at + s->len <= rig.written, "data %u+%u, sent so far %u; %s", at, s->len, rig.furthest,
           rig_describe());
     check(memcmp(data, pattern + at, s->len) == 0, "data %u+%u is not the stream's; %s", at, s->len, rig_describe());
@@ -160,8 +162,10 @@ static void cut(const uint8_t *tcp, uint32_t n, uint16_t gso_size)
     uint32_t header = (tcp[12] >> 4) * 4u, left = n - header, options = header - 20;
     struct rig_piece s = { .seq = get32(tcp + 4), .ack = get32(tcp + 8), .flags = tcp[13] };
     const uint8_t *data = tcp + header;
+    rig.guest_ack = s.ack - rig.iss - 1;
+    rig.guest_acks++;
     uint32_t sent_before = rig.furthest;
-    uint32_t unit = rig.pcb != NULL && rig.established ? rig.pcb->mss - options : left;
+    uint32_t unit = rig.pcb != NULL && rig.established ? net_tcp_unit(rig.pcb, options) : left;
     if (gso_size != 0)
         check(left > gso_size && gso_size <= unit && !rig.o.no_offload, "gso_size %u for %u bytes, MSS %u", gso_size, left, unit);
     else
@@ -198,7 +202,16 @@ static err_t output(struct netif *netif, struct pbuf *p)
     pbuf_copy_partial(p, bytes, p->tot_len, 0);
     uint32_t ip = bytes[0] >> 4 == 4 ? (bytes[0] & 15) * 4u : 40;
     check(p->tot_len <= netif->mtu || p->gso_size != 0, "%u bytes on an MTU of %u", p->tot_len, netif->mtu);
+    if (rig.path_mtu != 0) { /* what IP makes fragments of has none of its header's 8 bytes here */
+        uint32_t most = p->gso_size != 0 ? p->gso_size + ip + ((bytes[ip + 12] >> 4) * 4u) : p->tot_len;
+        check(most <= rig.path_mtu, "%u bytes on a path of %u", most, rig.path_mtu);
+    }
     check(p->gso_size == 0 || p->gso_size + ip + 20 <= netif->mtu, "gso_size %u", p->gso_size);
+    if (ip == 20) { /* RFC 6864: fragments of different packets must not be taken for one another's */
+        uint16_t id = (uint16_t)(bytes[4] << 8 | bytes[5]), left = (uint16_t)(p->tot_len - ip - 20);
+        check(rig.packets == 0 || (int16_t)(id - rig.next_id) >= 0, "identification %u, used up to %u", id, rig.next_id);
+        rig.next_id = (uint16_t)(id + (p->gso_size != 0 ? (left + p->gso_size - 1) / p->gso_size : 1));
+    }
     rig.packets++;
     cut(bytes + ip, p->tot_len - ip, p->gso_size);
     if (rig.o.busy_ms != 0 && held_count < COUNT_OF(held)) {

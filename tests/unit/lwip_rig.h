@@ -74,6 +74,10 @@ struct rig {
     uint32_t furthest;          /* stream bytes sent at least once */
     uint64_t packets, pieces, large, lost, again, acks;
     unsigned largest;
+    uint32_t guest_ack;         /* the last acknowledgement of the peer's data, as an offset, */
+    uint64_t guest_acks;        /* and how many segments carried one */
+    uint16_t path_mtu;          /* 0: the interface's */
+    uint16_t next_id;           /* of IPv4: the first identification that is not used up */
     struct rig_piece *wire;
     bool (*drop)(const struct rig_piece *piece); /* beyond chance */
     unsigned memory_in_use;
