@@ -255,6 +255,7 @@ static uint32_t next_write(void)
 
 static void pump(struct tcp_pcb *pcb)
 {
+    bool later = rig.o.pace_ms != 0 && rig.written < rig.o.bytes; /* the end comes with the next burst */
     while (rig.written < rig.o.bytes) {
         uint32_t n = next_write(), room = tcp_sndbuf(pcb);
         if (rig.o.pace_ms != 0 && n > rig.allowed - rig.written)
@@ -271,7 +272,7 @@ static void pump(struct tcp_pcb *pcb)
         if (happens(300))
             tcp_output(pcb);
     }
-    if (!rig.closed && rig.written == rig.o.bytes && (rig.o.close_at_once || rig.acknowledged == rig.o.bytes)) {
+    if (!rig.closed && !later && rig.written == rig.o.bytes && (rig.o.close_at_once || rig.acknowledged == rig.o.bytes)) {
         rig.closed = true;
         rig.closed = tcp_shutdown(pcb, 0, 1) == ERR_OK;
     } else if (!rig.closed) {

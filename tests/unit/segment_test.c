@@ -109,13 +109,14 @@ static void test_added_behind_what_is_sent_again(void **state)
         struct rig_options o = usual;
         o.kind = WINDOW_SHUTS;
         o.window = 16384;
-        o.bytes = 700 + 50 * i;
-        o.pace_ms = 1;
-        o.burst = o.least = o.most = 100 + i % 50;
+        o.bytes = 1000 + 100 * i;
+        o.pace_ms = 20;
+        o.burst = 1000;
+        o.least = o.most = 100; /* the first one of a burst is lost */
         o.nodelay = o.close_at_once = true;
         o.copy = i % 2;
         o.seed = i + 1;
-        victim = i % 7 * 40;
+        victim = o.bytes / 1000 * 1000 - 1000;
         times = 1;
         rig_open(&o);
         rig.drop = drop_and_shut;
