@@ -11,7 +11,7 @@ say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
 all: $(BUILD)/ringside.elf $(BUILD)/NOTICE $(BUILD)/LICENSE
 
-no_deps := clean help
+no_deps := clean help conformance-table
 ifneq ($(filter-out $(no_deps),$(or $(MAKECMDGOALS),all)),)
 include $(BUILD)/deps.mk
 endif
@@ -121,8 +121,15 @@ test: all guest-tests iso
 	tools/ringside test
 test-full: all guest-tests iso
 	tools/ringside test --full
-bench conform:
+bench: all
+	tools/ringside bench $(if $(LAB),--lab "$(LAB)") $(if $(FULL),--full) $(BENCH)
+conform:
 	tools/ringside $@ --backend "$(BACKEND)"
+
+# docs/conformance.md: every statement of the specification about a driver, with the test that shows it.
+conformance-table:
+	$(PYTHON) tests/conformance/check.py
+	$(PYTHON) tests/conformance/table.py
 
 ifneq ($(wildcard tests/unit/unit.mk),)
 include tests/unit/unit.mk
@@ -135,8 +142,10 @@ help:
 	@echo "make iso         build/ringside.iso (GRUB, BIOS and UEFI)"
 	@echo "make run         boots it in QEMU; BACKEND=... CPUS=... QUEUES=... ARGS=\"boot line\""
 	@echo "make test        every test that needs no special hardware; test-full: every combination"
+	@echo "make bench       measures beside a Linux guest, under 10 minutes; FULL=1, LAB=kvm, BENCH=\"options of tools/ringside bench\""
 	@echo "make unit        the unit tests on the host alone"
+	@echo "make conformance-table   docs/conformance.md from tests/conformance, checked"
 	@echo "make clean       removes build/"
 
 -include $(program_objects:.o=.d) $(guest_test_objects:.o=.d) $(lwip_objects:.o=.d) $(loader_objects:.o=.d)
-.PHONY: all guest-tests iso run test test-full bench conform clean help
+.PHONY: all guest-tests iso run test test-full bench conform conformance-table clean help

@@ -14,6 +14,7 @@
 #include "kernel/panic.h"
 #include "kernel/pci_host.h"
 #include "kernel/public.h"
+#include "kernel/recover.h"
 #include "kernel/random.h"
 #include "kernel/shared.h"
 #include "kernel/smp.h"
@@ -34,6 +35,7 @@ void core_main(unsigned id, struct shared *all);
 
 static const struct shared *shared;
 static unsigned number;
+static const struct app *layer2; /* the application that takes all frames; NULL: lwIP does */
 static struct virtnet device;
 
 const struct shared *core_shared(void)
@@ -63,6 +65,13 @@ static bool app_known(void *context, const char *name)
     return app_exists(name);
 }
 
+static void choose_apps(void)
+{
+    const char *problem;
+    if (!apps_choose(&shared->boot, &layer2, &problem))
+        panic("%s", problem);
+}
+
 static void read_boot_line(struct shared *all)
 {
     struct bootline_env env = { .unknown = unknown_word, .app_known = app_known, .app_names = app_names() };
@@ -70,6 +79,7 @@ static void read_boot_line(struct shared *all)
     if (!bootline_parse(all->cmdline, &all->boot, &env, &error))
         panic("%s", error.text);
     console_level(all->boot.log);
+    choose_apps();
     if (all->boot.conform)
         panic("bad value conform: the backend checks are not in this version; valid is a boot line without it");
 }
@@ -158,26 +168,6 @@ static void say_device(void)
         log_warn("virtio", "ring=%u has no effect: this device's rings have a fixed size", shared->boot.ring);
 }
 
-/* ---- applications ---- */
-
-static bool wanted(const struct app *app)
-{
-    const struct bootline *boot = &shared->boot;
-    if (boot->app_count == 0)
-        return app->by_default;
-    for (unsigned i = 0; i < boot->app_count; i++)
-        if (strcmp(boot->apps[i], app->name) == 0)
-            return true;
-    return false;
-}
-
-static void start_apps(void)
-{
-    for (const struct app *app = apps_start; app < apps_end; app++)
-        if (wanted(app) && app->start() && core_number() == 0)
-            log_info("app", "%s on %s", app->name, app->ports);
-}
-
 /* ---- start ---- */
 
 /* What every core does with its own copy: its stack over its own queue pair, its servers. */
@@ -192,7 +182,7 @@ static struct netif *start_net(struct virtio_error *error)
         return NULL;
     }
     counters_publish(&device, netif);
-    start_apps();
+    apps_start_all(&shared->boot);
     return netif;
 }
 
@@ -265,7 +255,7 @@ static void start_over(struct shared *all, const struct virtnet_peer *self)
 {
     struct virtio_error error;
     log_warn("virtio", "the device is reset, and used without its control queue: one pair");
-    open_device(all, FEATURE_BIT(VIRTIO_NET_F_CTRL_VQ));
+    open_device(all, FEATURE_BIT(VIRTIO_NET_F_CTRL_VQ) | (layer2 != NULL ? LAYER2_WITHOUT : 0));
     virtnet_plan(&device, 1);
     steer_plan(1);
     if (!virtnet_layout(&device, 0, &error) || !virtnet_start(&device, self, 1, steer_key(), steer_table(), &error))
@@ -311,7 +301,7 @@ static void meet_others(const struct shared *all)
 static struct netif *first_core(struct shared *all)
 {
     start_kernel(all);
-    open_device(all, 0);
+    open_device(all, layer2 != NULL ? LAYER2_WITHOUT : 0);
     unsigned running = start_others(all, plan_cores(all));
     heap_init(all->core[0].heap);
     steer_init();
@@ -354,6 +344,7 @@ static struct netif *further_core(void)
     __atomic_store_n(&face->state, CORE_STARTED, __ATOMIC_RELEASE);
     virtnet_attach(&device, shared->public_area->net);
     steer_init();
+    choose_apps();
     struct virtio_error error;
     struct netif *netif = start_net(&error);
     if (netif == NULL) {
@@ -374,6 +365,24 @@ static struct netif *further_core(void)
     return netif;
 }
 
+/* What the application without a stack did, on all cores: nobody can ask it by HTTP. */
+static void say_frames(void)
+{
+    uint64_t in = 0, out = 0, in_bytes = 0, out_bytes = 0, dropped = 0;
+    for (unsigned i = 0; i < device.pairs; i++) {
+        const struct virtnet_pair *pair = shared->public_area->core[i].pair;
+        in += pair->rx_stats.packets;
+        in_bytes += pair->rx_stats.bytes;
+        out += pair->tx_stats.packets;
+        out_bytes += pair->tx_stats.bytes;
+        dropped += pair->tx_stats.no_room;
+    }
+    log_info(layer2->name,
+             "received %llu frames, %llu bytes; sent %llu frames, %llu bytes; %llu dropped, the ring was full",
+             (unsigned long long)in, (unsigned long long)in_bytes, (unsigned long long)out,
+             (unsigned long long)out_bytes, (unsigned long long)dropped);
+}
+
 /* A core's copy of the program enters here, on its own stack, with the loader's page tables (core 0) or the program's.
  */
 void core_main(unsigned id, struct shared *all)
@@ -386,10 +395,15 @@ void core_main(unsigned id, struct shared *all)
     traps_init(world);
     struct netif *netif = id == 0 ? first_core(all) : further_core();
     steer_start(netif);
+    recover_init(netif, &device);
     if (id == 0)
         net_netif_check_link(netif);
-    net_address_start(netif, &device, &shared->boot);
+    if (layer2 != NULL)
+        net_netif_layer2(netif, layer2->layer2, device.pairs);
+    net_address_start(netif, &device, layer2 != NULL ? NULL : &shared->boot);
     net_loop(netif, &device, shared->boot.poll_us);
+    if (layer2 != NULL)
+        say_frames();
     log_info("boot", "asked to end");
     machine_exit(EXIT_WELL);
 }

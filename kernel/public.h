@@ -11,11 +11,14 @@ enum core_state {
     CORE_STARTED, /* it runs its copy of the program */
     CORE_READY,   /* its rings are laid out, its buffers posted */
     CORE_FAILED,  /* it has no memory for its queues */
+    CORE_STOPPED, /* it leaves its rings alone until the device has been reset (kernel/recover.h) */
 };
 
 enum phase {
     PHASE_START, /* cores come up and lay out their queues */
     PHASE_RUN,   /* the device runs */
+    PHASE_STOP,  /* it is about to be reset: every core leaves its rings alone */
+    PHASE_CLEAR, /* it was reset: every core makes its rings anew */
 };
 
 /* A core's public part, on cache lines of its own. */
@@ -32,6 +35,7 @@ struct public_core {
 struct public_area {
     _Alignas(CACHE_LINE) uint32_t console_lock; /* by whoever prints: a line is not to be torn */
     _Alignas(CACHE_LINE) uint32_t phase;        /* enum phase; by core 0, for all at start-up */
+    uint32_t reset_wanted; /* 1: by any core, which found the device unusable; 0: by core 0, when it has been reset */
     uint32_t pairs;                             /* by core 0: queue pairs in use */
     const void *net;                            /* by core 0: the device as negotiated (drivers/virtio/net.h) */
     struct mailbox_system *mailboxes;

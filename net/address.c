@@ -38,7 +38,7 @@ static void print_ready(void)
     if (!ip4_addr_isany(netif_ip4_addr(interface)))
         ip4addr_ntoa_r(netif_ip4_addr(interface), ip, sizeof ip);
     /* A static address has slot 1 and goes before the link-local one in slot 0. */
-    unsigned slot = boot->ip6 == IP_STATIC ? 1 : 0;
+    unsigned slot = boot != NULL && boot->ip6 == IP_STATIC ? 1 : 0;
     if (!ip6_addr_isinvalid(netif_ip6_addr_state(interface, slot)))
         ip6_text(slot, ip6, sizeof ip6);
     features_format(device->features, features, sizeof features);
@@ -172,6 +172,10 @@ void net_address_start(struct netif *netif, const struct virtnet *dev, const str
     interface = netif;
     device = dev;
     boot = line;
+    if (boot == NULL) {
+        print_ready();
+        return;
+    }
     netif_add_ext_callback(&callback, on_change);
     netif_set_up(netif);
     if (core_number() == 0)

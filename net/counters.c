@@ -1,3 +1,4 @@
+#include "kernel/recover.h"
 #include "net/counters.h"
 #include "kernel/core.h"
 #include "kernel/public.h"
@@ -14,6 +15,7 @@ void counters_publish(const struct virtnet *net, const struct netif *netif)
         .loop = net_loop_stats(),
         .heap = heap_counters(),
         .lwip = &lwip_stats,
+        .recover = recover_stats(),
     };
     __atomic_store_n(&core_shared()->public_area->core[core_number()].counters, &mine, __ATOMIC_RELEASE);
 }
@@ -88,12 +90,18 @@ static const struct metric table[] = {
     { "tx_dropped", "no_room", "Frames to send that were dropped: too many waited, or no memory for a copy",
       NETIF(tx_dropped) },
     { "tx_dropped", "too_long", "", NETIF(tx_too_long) },
+    { "tx_dropped", "ring_full", "", TX(no_room) },
     { "tx_ring_size", "", "Descriptors of the transmit ring", GAUGE, TXQ(size) },
     { "tx_ring_free", "", "Descriptors that are free", GAUGE, TXQ(free) },
 
     { "spurious_interrupts", "", "Halts that an interrupt of the queues ended without anything in them",
       .per_queue = 1, LOOP(spurious) },
     { "config_interrupts", "", "Interrupts for a change of configuration", AT(net, struct virtnet, config_interrupts) },
+
+    { "resets", "", "Times the device was reset because it was no longer usable; counted on core 0",
+      AT(recover, struct recover_stats, resets) },
+    { "reset_down", "", "Time from the reset's beginning until the device ran again", SECONDS,
+      AT(recover, struct recover_stats, ns_down) },
 
     { "loop_turns", "", "Turns of the loop", LOOP(turns) },
     { "batches", "", "Turns of the loop that found something to do", LOOP(batches) },

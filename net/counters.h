@@ -24,6 +24,7 @@ struct net_counters {
     const struct loop_stats *loop;
     const struct heap_stats *heap;
     const struct stats_ *lwip;
+    const struct recover_stats *recover;
 };
 
 /* Publishes this core's. */

@@ -1,11 +1,13 @@
 /* The core's loop. Everything runs to completion here: no threads, no locks; interrupts only end a sleep. */
 #include <stdbool.h>
+#include <stdio.h>
 #include "kernel/acpi.h"
 #include "kernel/apic.h"
 #include "kernel/bootline.h"
 #include "kernel/clock.h"
 #include "kernel/console.h"
 #include "kernel/core.h"
+#include "kernel/recover.h"
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/timeouts.h"
@@ -106,6 +108,24 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
     virtnet_awake(pair);
 }
 
+static void check_status(struct virtnet *dev)
+{
+    uint8_t status;
+    char why[80];
+    if (!virtnet_needs_reset(dev, &status))
+        return;
+    snprintf(why, sizeof why, "device_status is 0x%x: DEVICE_NEEDS_RESET", status);
+    recover_ask(why);
+}
+
+/* A broken ring carries nothing any more. */
+static void look_for_faults(struct virtnet_pair *pair)
+{
+    virtnet_report_faults(pair);
+    if (pair->rx.broken || pair->tx.broken)
+        recover_ask("a queue is broken");
+}
+
 /* Looks at the configuration when an interrupt said it changed. Returns how soon it must look again, in ns. */
 static uint64_t check_config(struct netif *netif, struct virtnet *dev)
 {
@@ -117,6 +137,7 @@ static uint64_t check_config(struct netif *netif, struct virtnet *dev)
         return CONFIG_LOOK_NS - since;
     looked += since;
     dev->config_changed = false;
+    check_status(dev);
     net_netif_check_link(netif);
     return UINT64_MAX;
 }
@@ -128,6 +149,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
     bool for_others = core_number() == 0 && dev->pairs > 1 && dev->interrupts > VIRTNET_PER_PAIR;
     while (!acpi_power_button()) {
         stats.turns++;
+        recover_turn();
         if (for_others)
             cpu_poll_interrupts();
         /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
@@ -144,7 +166,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         uint64_t limit = check_config(netif, dev);
         if (dev->interrupts == VIRTNET_POLLED && limit > NO_INTERRUPT_NS)
             limit = NO_INTERRUPT_NS;
-        virtnet_report_faults(pair);
+        look_for_faults(pair);
         if (!poll(pair, poll_time(poll_us)))
             rest(netif, pair, limit);
     }

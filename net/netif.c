@@ -33,7 +33,8 @@ struct interface {
     struct netif netif;
     struct pbuf *waiting[WAITING_MAX]; /* free-running indices, masked */
     uint32_t waiting_head, waiting_tail;
-    uint16_t checks; /* lwIP's checksum flags when the device vouches for nothing */
+    const struct layer2 *layer2; /* takes all frames; NULL: lwIP does */
+    uint16_t checks;             /* lwIP's checksum flags when the device vouches for nothing */
     struct netif_stats stats;
 };
 
@@ -86,6 +87,8 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
     unsigned n = 0;
+    if (in->layer2 != NULL)
+        return in->layer2->turn(in->pair, budget);
     while (n < budget && virtnet_receive(in->pair, &frame)) {
         if (too_long(&frame, in->pair->header)) {
             in->stats.rx_too_long++;
@@ -200,7 +203,7 @@ static void wait_for_room(struct interface *in, struct pbuf *p)
 static err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
-    if (steer_swallows(p))
+    if (in->layer2 != NULL || steer_swallows(p))
         return ERR_OK;
     if (p->tot_len > netif->mtu + ETH_HLEN && p->gso_size == 0) { /* it lost its mark in a copy: TCP sends it again */
         in->stats.tx_too_long++;
@@ -242,6 +245,8 @@ static unsigned send_waiting(struct interface *in)
 unsigned net_netif_reclaim(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
+    if (in->layer2 != NULL)
+        return 0;
     unsigned n = virtnet_reclaim(in->pair, RECLAIM_BATCH, on_sent);
     if (in->waiting_head != in->waiting_tail)
         n += send_waiting(in);
@@ -257,7 +262,7 @@ bool net_netif_starved(const struct netif *netif)
 bool net_netif_waiting(const struct netif *netif)
 {
     const struct interface *in = interface_of(netif);
-    return in->waiting_head != in->waiting_tail;
+    return in->layer2 != NULL ? in->layer2->waiting(in->pair) : in->waiting_head != in->waiting_tail;
 }
 
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
@@ -325,6 +330,25 @@ struct netif *net_netif_add(struct virtnet_pair *pair)
     netif_set_default(&in->netif);
     netif_set_hostname(&in->netif, "ringside");
     return &in->netif;
+}
+
+static void finish(struct virtnet_pair *pair, void *token)
+{
+    virtnet_finish(pair, token, on_sent);
+}
+
+void net_netif_forget(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    virtnet_take_back(in->pair, in->layer2 != NULL && in->layer2->sent != NULL ? in->layer2->sent : finish);
+}
+
+void net_netif_layer2(struct netif *netif, const struct layer2 *app, unsigned pairs)
+{
+    struct interface *in = interface_of(netif);
+    in->layer2 = app;
+    if (app->begin != NULL)
+        app->begin(in->pair->number, pairs);
 }
 
 const struct netif_stats *net_netif_stats(const struct netif *netif)

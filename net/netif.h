@@ -5,6 +5,7 @@
 #include "drivers/virtio/net.h"
 #include "lwip/netif.h"
 #include "lwip/udp.h"
+#include "net/layer2.h"
 
 struct netif_stats {
     uint64_t rx_no_memory;    /* dropped: the buffers ran low and there was no memory for a copy */
@@ -22,6 +23,13 @@ struct netif_stats {
 
 /* Adds the core's interface (name "en", default route) over `pair`; its link follows the device. */
 struct netif *net_netif_add(struct virtnet_pair *pair);
+
+/* From now on `app` takes every frame of this core's pair, and lwIP sends none; `pairs` are in use. */
+void net_netif_layer2(struct netif *netif, const struct layer2 *app, unsigned pairs);
+
+/* After a reset of the device: takes back what was in this core's rings. Frames that were to be sent are lost; received
+ * ones that the stack has stay with it. */
+void net_netif_forget(struct netif *netif);
 
 /* Hands received frames to lwIP, at most `budget` of them; refills the ring. Returns how many. */
 unsigned net_netif_receive(struct netif *netif, unsigned budget);

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Gets an unmodified netperf client for the tests, without installing it (Debian's package starts a server).
-# Usage: netperf.sh        prints the path of a netperf binary
-#   NETPERF=PATH      use this one
+# Gets an unmodified netperf for tests and bench, without installing it (Debian's package starts a server).
+# Usage: netperf.sh            prints the path of a netperf binary
+#        netperf.sh --server   prints the path of a netserver binary, to run in another guest
+#   NETPERF=PATH      use this one; the server is the netserver beside it, if there is one
 #   RINGSIDE_CACHE    where it is kept (as in deps.sh); the second time nothing is fetched
 # In this order: $NETPERF; the cache; one that is installed; Debian's package of this machine's release (bookworm has it
 # in non-free) unpacked with dpkg -x; Debian's source package built. No host is named: the archives are those that apt is
@@ -9,13 +10,21 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 say() { echo "netperf: $*" >&2; }
-works() { [ -x "$1" ] && "$1" -V 2>&1 | grep -q '^Netperf version'; }
+usage() { say "usage: netperf.sh [--server]"; exit 2; }
+want=netperf
+[ $# -le 1 ] || usage
+case ${1:-} in
+'') ;;
+--server) want=netserver ;;
+*) usage ;;
+esac
+works() { [ -x "$1" ] && "$1" -V 2>&1 </dev/null | grep -q '^Netperf version'; }
 found() { echo "$1"; exit 0; }
 
 if [ -n "${NETPERF:-}" ]; then
-    works "$NETPERF" && found "$NETPERF"
-    say "NETPERF=$NETPERF is no netperf that runs"
-    exit 1
+    works "$NETPERF" || { say "NETPERF=$NETPERF is no netperf that runs"; exit 1; }
+    [ $want = netserver ] || found "$NETPERF"
+    ! works "${NETPERF%/*}/netserver" || found "${NETPERF%/*}/netserver"
 fi
 cache=${RINGSIDE_CACHE:-${XDG_CACHE_HOME:-${HOME:?is not set, and neither is RINGSIDE_CACHE}/.cache}/ringside}
 dest=$cache/netperf
@@ -23,19 +32,22 @@ mkdir -p "$dest"
 dest=$(cd "$dest" && pwd)
 exec 9>"$dest/.netperf.lock"
 flock -w 1200 9 || { say "another run has held $dest/.netperf.lock for 20 minutes"; exit 1; }
-! works "$dest/netperf" || found "$dest/netperf"
-installed=$(command -v netperf || true)
+! works "$dest/$want" || found "$dest/$want"
+installed=$(command -v $want || true)
 [ -z "$installed" ] || ! works "$installed" || found "$installed"
 
 work=$dest/.work
 rm -rf "$work"
 mkdir -p "$work"
 trap 'rm -rf "$work"' EXIT
-keep() { # keep BINARY HOW
-    works "$1" || return 1
-    cp "$1" "$dest/netperf.part" && chmod 755 "$dest/netperf.part" && mv "$dest/netperf.part" "$dest/netperf"
+keep() { # keep FOLDER HOW: both programs, client last: where it is, the other is
+    local p
+    for p in netserver netperf; do
+        works "$1/$p" || return 1
+        cp "$1/$p" "$dest/$p.part" && chmod 755 "$dest/$p.part" && mv "$dest/$p.part" "$dest/$p"
+    done
     say "$2: $("$dest/netperf" -V 2>&1 | grep -m1 version)"
-    found "$dest/netperf"
+    found "$dest/$want"
 }
 
 codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
@@ -92,7 +104,7 @@ by_package() {
         awk -F'|' -v c="$codename" \
             '$3 == "main" && ($2 == c || $2 == "stable" || $2 == "oldstable") && !seen[$1]++ {print $1}'); do
         if package "$base"; then
-            keep "$work/package/usr/bin/netperf" "Debian's package of $codename, unpacked" || true
+            keep "$work/package/usr/bin" "Debian's package of $codename, unpacked" || true
         fi
     done
     say "Debian's package could not be had: $(cat "$work"/apt/log/{update,get,unpack} 2>/dev/null | grep -m1 -E '^[EW]:' ||
@@ -111,7 +123,7 @@ by_source() {
         say "its source does not build: $(grep -m1 -i error "$work/build.log" || tail -n1 "$work/build.log")"
         return 1
     fi
-    keep "$work/source/src/netperf" "built from Debian's source package"
+    keep "$work/source/src" "built from Debian's source package"
 }
 
 by_package || by_source || true

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure of the Debian packages that a task needs.
-# Usage: packages.sh GROUP...        groups: build clang iso run test kvm
+# Usage: packages.sh GROUP...        groups: build clang iso run test kvm bench
 #        packages.sh --list GROUP... prints the packages of the groups, one a line, and does nothing
 #
 # Nothing missing: silent, one dpkg query, apt is not called. Something missing: says what and why, then installs
@@ -12,13 +12,13 @@ set -euo pipefail
 # package | groups that need it | why. Names are those of Debian 12.
 table() {
     cat <<'TABLE'
-gcc                    | build,kvm          | compiles the guest, newlib and lwIP
-binutils               | build,kvm          | ld, ar, nm, objcopy
+gcc                    | build,kvm,bench    | compiles the guest, newlib and lwIP
+binutils               | build,kvm,bench    | ld, ar, nm, objcopy
 make                   | build              | drives the build
-libc6-dev              | build,kvm          | headers for the programs that run on the host
+libc6-dev              | build,kvm,bench    | headers for the programs that run on the host
 linux-libc-dev         | build              | the virtio structures and constants, in <linux/virtio_*.h>
-python3                | build,run,test,kvm | the build's generators and tools/ringside
-debian-archive-keyring | build,kvm          | checks the signature of the pinned sources
+python3                | build,run,test,kvm,bench | the build's generators and tools/ringside
+debian-archive-keyring | build,kvm,bench    | checks the signature of the pinned sources
 xz-utils               | build              | unpacks lwIP
 clang                  | clang,test         | the second compiler
 grub-common            | iso,test           | grub-mkrescue
@@ -26,21 +26,27 @@ grub-pc-bin            | iso,test           | GRUB for BIOS
 grub-efi-amd64-bin     | iso,test           | GRUB for UEFI
 xorriso                | iso,test           | writes the ISO image
 mtools                 | iso,test           | writes the ISO's EFI partition
-qemu-system-x86        | run,test,kvm       | runs the guest
-iproute2               | run,test           | network namespaces and tap devices
+qemu-system-x86        | run,test,kvm,bench | runs the guest
+iproute2               | run,test,bench     | network namespaces and tap devices
 netcat-openbsd         | run                | nc, to talk to the guest by hand
 libcmocka-dev          | test               | unit tests on the host
 python3-pytest         | test               | system tests
-iputils-ping           | test               | ping
+iputils-ping           | test,bench         | ping
 dnsmasq-base           | test               | a DHCP server and router for the guest
 procps                 | test               | sysctl, in the tests of the test peers
 ovmf                   | test               | UEFI firmware for QEMU
 clang-format           | test               | checks the formatting of the C sources
+gnuplot-nox            | bench              | draws the bench's plots
+chromium               | test               | shows the status page, without a screen
+chromium-driver        | test               | steers it
+python3-selenium       | test               | speaks to the driver
 git                    | test               | lists the files whose formatting is checked
+iperf3                 | test               | a client for the guest's iperf3
+iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 
-groups="build clang iso run test kvm"
+groups="build clang iso run test kvm bench"
 say() { echo "packages: $*" >&2; }
 die() { say "$1"; exit "${2:-2}"; }
 

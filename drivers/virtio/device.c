@@ -61,6 +61,8 @@ bool virtio_negotiate(struct virtio_transport *t, const struct feature_request *
     *choice = features_choose(offered, request);
     if (choice->missing != 0)
         return refuse_missing(t, offered, choice->missing, error);
+    if (!(choice->acknowledged & FEATURE_BIT(VIRTIO_F_VERSION_1))) /* 6.1 */
+        return virtio_fail(t, error, "features=-version_1: it must be accepted where it is offered");
     if (choice->orphans != 0) {
         char names[96];
         features_format(choice->orphans, names, sizeof names);

@@ -147,13 +147,19 @@ static void setup_interrupts(struct virtnet *net, const struct virtnet_peer *pee
 #define CONFIG_FIELD(net, field, to)                                                                                   \
     (net)->transport.ops->config_read(&(net)->transport, offsetof(struct virtio_net_config, field), to, sizeof *(to))
 
+/* True if the device offers the feature and the user has not switched it off: it will be negotiated, and the fields
+ * that belong to it may be read already (2.5.1, 3.1.1). */
+static bool will_have(struct virtnet *net, const struct feature_request *request, unsigned bit)
+{
+    return (net->transport.ops->features(&net->transport) & ~request->off & FEATURE_BIT(bit)) != 0;
+}
+
 /* The MTU the device advises. Below 68 it is refused: the feature is not acknowledged. (5.1.4.2) */
 static void read_mtu(struct virtnet *net, struct feature_request *request)
 {
     uint16_t mtu = 0;
     net->mtu = VIRTNET_MTU_DEFAULT;
-    if (!(net->transport.ops->features(&net->transport) & FEATURE_BIT(VIRTIO_NET_F_MTU)) ||
-        (request->off & FEATURE_BIT(VIRTIO_NET_F_MTU)))
+    if (!will_have(net, request, VIRTIO_NET_F_MTU))
         return;
     if (!CONFIG_FIELD(net, mtu, &mtu) || mtu < VIRTNET_MTU_MIN) {
         log_warn("virtio", "config mtu is %u, valid is %u to 65535: refused, %u is used", mtu, VIRTNET_MTU_MIN,
@@ -164,16 +170,21 @@ static void read_mtu(struct virtnet *net, struct feature_request *request)
     net->mtu = mtu;
 }
 
-/* The device's address, or a random locally administered one. A group address or all zeroes is refused. (5.1.5) */
-static void read_mac(struct virtnet *net)
+/* The device's address, or a random locally administered one. A group address or all zeroes is refused: the feature is
+ * not acknowledged, since who has it must use the address. (5.1.4.2, 5.1.5) */
+static void read_mac(struct virtnet *net, struct feature_request *request)
 {
-    bool have = virtnet_has(net, VIRTIO_NET_F_MAC) && net->transport.ops->config_read(&net->transport, 0, net->mac, 6);
     static const uint8_t zero[6];
-    if (have && (net->mac[0] & 1) == 0 && memcmp(net->mac, zero, 6) != 0)
-        return;
-    if (have)
-        log_warn("virtio", "config mac is %02x:%02x:%02x:%02x:%02x:%02x, no station's address: a random one is used",
-                 net->mac[0], net->mac[1], net->mac[2], net->mac[3], net->mac[4], net->mac[5]);
+    if (will_have(net, request, VIRTIO_NET_F_MAC)) {
+        bool have = net->transport.ops->config_read(&net->transport, 0, net->mac, 6);
+        if (have && (net->mac[0] & 1) == 0 && memcmp(net->mac, zero, 6) != 0)
+            return;
+        if (have)
+            log_warn("virtio",
+                     "config mac is %02x:%02x:%02x:%02x:%02x:%02x, no station's address: refused, a random one is used",
+                     net->mac[0], net->mac[1], net->mac[2], net->mac[3], net->mac[4], net->mac[5]);
+        request->off |= FEATURE_BIT(VIRTIO_NET_F_MAC);
+    }
     uint64_t r = random_next();
     memcpy(net->mac, &r, 6);
     net->mac[0] = (uint8_t)((net->mac[0] & ~1u) | 2);
@@ -193,7 +204,8 @@ static void read_pairs(struct virtnet *net)
     net->max_pairs = pairs;
     if (virtnet_has(net, VIRTIO_NET_F_RSS) || virtnet_has(net, VIRTIO_NET_F_HASH_REPORT)) {
         CONFIG_FIELD(net, rss_max_key_size, &net->rss.max_key_size);
-        CONFIG_FIELD(net, rss_max_indirection_table_length, &net->rss.max_table_length);
+        if (virtnet_has(net, VIRTIO_NET_F_RSS)) /* else there is no such field (5.1.4) */
+            CONFIG_FIELD(net, rss_max_indirection_table_length, &net->rss.max_table_length);
         net->transport.ops->config_read(&net->transport, offsetof(struct virtio_net_config, supported_hash_types),
                                         &net->rss.hash_types, 4);
     }
@@ -264,10 +276,10 @@ bool virtnet_probe(struct virtnet *net, const struct pci_device *pci, const stru
     if (!open_pci(net, error) || !virtio_start(&net->transport, error))
         return false;
     read_mtu(net, &asked);
+    read_mac(net, &asked);
     if (!virtio_negotiate(&net->transport, &asked, &choice, error))
         return false;
     net->features = choice.acknowledged;
-    read_mac(net);
     read_pairs(net);
     msix_init(&net->msix, &net->pci);
     return choose_sizes(net, want, error);
@@ -323,15 +335,18 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
         return true;
     uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index, CONTROL_RING_MAX);
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
-    void *ring = size >= 4 ? heap_alloc_aligned(virtqueue_split_bytes(size, 0), 4096) : NULL;
-    void *memory = heap_alloc_aligned(control_bytes(), 64);
-    if (ring == NULL || memory == NULL || virtqueue_split_init(&net->control.vq, &config, ring) != VIRTQ_OK) {
+    if (net->control_ring == NULL) {
+        net->control_ring = heap_alloc_aligned(virtqueue_split_bytes(CONTROL_RING_MAX, 0), 4096);
+        net->control_memory = heap_alloc_aligned(control_bytes(), 64);
+    }
+    bool usable = size >= 4 && size <= CONTROL_RING_MAX && net->control_ring != NULL && net->control_memory != NULL;
+    if (!usable || virtqueue_split_init(&net->control.vq, &config, net->control_ring) != VIRTQ_OK) {
         log_warn("virtio", "control queue %u of size %u: not used", index, size);
         return true;
     }
     if (!enable_queue(net, &net->control.vq, VIRTIO_NO_VECTOR, error))
         return false;
-    control_init(&net->control, &net->transport, memory);
+    control_init(&net->control, &net->transport, net->control_memory);
     return true;
 }
 
@@ -377,4 +392,19 @@ bool virtnet_start(struct virtnet *net, const struct virtnet_peer *peer, uint16_
     set_pairs(net, pairs, key, table);
     net->control_lost = had_control && !net->control.open;
     return true;
+}
+
+bool virtnet_reset(struct virtnet *net, struct virtio_error *error)
+{
+    struct feature_request same = { .off = ~net->features, .required = net->features };
+    struct feature_choice choice;
+    net->control.open = false;
+    net->rss_on = false;
+    return virtio_start(&net->transport, error) && virtio_negotiate(&net->transport, &same, &choice, error);
+}
+
+bool virtnet_needs_reset(struct virtnet *net, uint8_t *status)
+{
+    *status = net->transport.ops->status(&net->transport);
+    return (*status & VIRTIO_CONFIG_S_NEEDS_RESET) != 0;
 }

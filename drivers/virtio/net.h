@@ -18,9 +18,9 @@
 #define VIRTNET_MTU_MIN     68 /* RFC 791: no IPv4 below */
 #define VIRTNET_MTU_DEFAULT 1500
 #define VIRTNET_GSO_FRAME                                                                                              \
-    65550 /* bytes of the largest frame with GUEST_TSO4 or 6 (5.1.6.3.1: 65,562 with the header) */
+    65589 /* bytes of the largest frame with GUEST_TSO4 or 6 (1.4, 5.1.9.3.1: 65,601 with the header) */
 #define VIRTNET_RX_HUGE      32  /* so many of them at most are posted where each needs a buffer of its own */
-#define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,550 bytes over buffers of 1,984, rounded up */
+#define VIRTNET_FRAME_PIECES 35  /* receive buffers in one frame: 65,609 bytes over buffers of 1,984, and one more */
 #define VIRTNET_TX_PIECES    20  /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
 
@@ -72,7 +72,8 @@ struct virtnet_rx_stats {
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
-    uint64_t gso; /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t gso;     /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t no_room; /* frames dropped because the ring was full (applications without a stack) */
 };
 
 /* Where interrupts come from. */
@@ -117,7 +118,8 @@ struct virtnet {
     uint16_t others;
     struct rss_limits rss;
     uint16_t ring_size[VIRTNET_MAX_PAIRS][2]; /* of each pair's receive and transmit queue, as chosen */
-    struct control control;                   /* core 0's */
+    struct control control;                   /* core 0's, */
+    void *control_ring, *control_memory;      /* and its memory, made once */
     enum virtnet_interrupts interrupts;
     volatile bool config_changed; /* set by the interrupt; cleared by who looks (net/loop.c) */
     volatile uint64_t config_interrupts;
@@ -219,6 +221,21 @@ void virtnet_flush(struct virtnet_pair *pair);
  * arrived meanwhile, it is safe to sleep. After waking: virtnet_awake(). */
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
+
+/* A token of virtqueue_pop() or virtqueue_detach() of the transmit queue: the slot is free again, after done() if there
+ * is a token in it. */
+void virtnet_finish(struct virtnet_pair *pair, void *token, void (*done)(void *token));
+
+/* Reset, in three steps (2.4, 3.1.1). First, on core 0 when no core touches its rings any more: resets the device and
+ * negotiates the same features again; false: *error says what it refused. Then, on every core, once the device is
+ * reset: takes back what it had (received buffers go to the pool, for what was to be sent sent() is called), and lays
+ * the rings out anew, filled. Then virtnet_start() on core 0. */
+bool virtnet_reset(struct virtnet *net, struct virtio_error *error);
+void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pair *pair, void *token));
+void virtnet_relay(struct virtnet *net);
+
+/* True if the device says that it needs a reset; *status is its device_status then. Reads a register. (2.1.2) */
+bool virtnet_needs_reset(struct virtnet *net, uint8_t *status);
 
 /* Reports a ring's first fault on the console, once, with register and value; and that it is broken, if it is. */
 void virtnet_report_faults(struct virtnet_pair *pair);

@@ -38,13 +38,17 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
 }
 
+/* Bytes of the largest frame that may come in, header and all (5.1.6.3.1). */
+static uint32_t largest_frame(const struct virtnet *net)
+{
+    return virtnet_gets_gso(net) ? VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME : RX_DATA_MIN + net->mtu;
+}
+
 /* Bytes for a frame in a buffer. With mergeable buffers 2 or 4 KiB, struct and all, but never so few that a whole ring
- * of them is too small for the largest packet; without, the largest frame must fit into one (5.1.6.3.1). */
+ * of them is too small for the largest frame; without, that must fit into one. */
 static uint32_t buffer_data(const struct virtnet *net, uint16_t ring)
 {
-    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = RX_DATA_MIN + net->mtu;
-    if (virtnet_gets_gso(net))
-        least = VIRTNET_HEADER_HASH + VIRTNET_GSO_FRAME;
+    uint32_t own = (uint32_t)sizeof(struct rx_buffer), usual = RX_BUFFER - own, least = largest_frame(net);
     if (virtnet_has(net, VIRTIO_NET_F_MRG_RXBUF)) {
         usual = virtnet_gets_gso(net) ? RX_BUFFER_GSO - own : usual;
         least = (least + ring - 1) / ring;
@@ -61,7 +65,7 @@ static bool make_pool(struct virtnet_pair *pair)
     uint64_t room = heap_stats().untouched / 2;
     uint32_t count = room / each < want ? (uint32_t)(room / each) : want;
     char *mem = heap_alloc_aligned((size_t)count * each, 64);
-    if (count == 0 || mem == NULL)
+    if (mem == NULL || (uint64_t)count * data < largest_frame(pair->net)) /* else the device waits for more, for ever */
         return false;
     for (uint32_t i = 0; i < count; i++) {
         struct rx_buffer *b = (struct rx_buffer *)(mem + (size_t)i * each);
@@ -274,15 +278,21 @@ bool virtnet_send(struct virtnet_pair *pair, struct tx_slot *slot, uint32_t inli
     return true;
 }
 
+void virtnet_finish(struct virtnet_pair *pair, void *token, void (*done)(void *token))
+{
+    struct tx_slot *slot = token;
+    if (slot->token != NULL)
+        done(slot->token);
+    release_slot(pair, slot);
+}
+
 unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done)(void *token))
 {
     unsigned n = 0;
     uint32_t length;
     struct tx_slot *slot;
     while (n < budget && (slot = virtqueue_pop(&pair->tx, &length)) != NULL) {
-        if (slot->token != NULL)
-            done(slot->token);
-        release_slot(pair, slot);
+        virtnet_finish(pair, slot, done);
         n++;
     }
     return n;
@@ -358,4 +368,35 @@ void virtnet_report_faults(struct virtnet_pair *pair)
 {
     report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
     report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
+}
+
+/* ---- after a reset of the device ---- */
+
+void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pair *pair, void *token))
+{
+    void *token;
+    while ((token = virtqueue_detach(&pair->rx)) != NULL)
+        virtnet_release(token);
+    while ((token = virtqueue_detach(&pair->tx)) != NULL)
+        sent(pair, token);
+}
+
+/* As new, in the same memory; what was counted stays. */
+static void remake(struct virtqueue *vq)
+{
+    struct virtq_stats stats = vq->stats;
+    struct virtqueue_config config = { vq->index, vq->size, vq->event_idx, vq->indirect_max };
+    virtqueue_split_init(vq, &config, vq->desc); /* a size that was good before */
+    vq->stats = stats;
+}
+
+void virtnet_relay(struct virtnet *net)
+{
+    struct virtnet_pair *pair = &net->pair;
+    remake(&pair->rx);
+    remake(&pair->tx);
+    memset(pair->fault_reported, 0, sizeof pair->fault_reported);
+    memset(pair->broken_reported, 0, sizeof pair->broken_reported);
+    virtnet_refill(pair);
+    virtnet_show(pair);
 }

@@ -68,7 +68,8 @@ class TapWire:
 
     def __init__(self, queues=1, mtu=None):
         self._queues, self._mtu = queues, mtu
-        self._ports = itertools.count(10000)    # below those that the kernel gives out; none is used twice
+        # Below those that the kernel gives out; used again late, and not those of what was opened first.
+        self._ports = itertools.chain(range(10000, 32768), itertools.cycle(range(12000, 32768)))
         self.netns = None
 
     def __enter__(self):
@@ -122,6 +123,7 @@ class TapWire:
         v6 = ':' in address
         sock = self.netns.socket(socket.AF_INET6 if v6 else socket.AF_INET, kind)
         try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.settimeout(10)
             if source:
                 sock.bind(('', source))

@@ -219,7 +219,7 @@ def test_bad_command_lines_take_one_line(args, words):
         assert word in line
 
 
-@pytest.mark.parametrize('command', ['bench', 'conform'])
+@pytest.mark.parametrize('command', ['conform'])
 def test_what_is_not_there_yet_says_so(command):
     assert 'not implemented' in one_line(tool('ringside', command, '--backend', 'tap'))
 
@@ -306,7 +306,15 @@ def test_says_what_to_try(tmp_path):
     assert done.returncode == 0, done
     assert 'nc -N 127.0.0.1 39007' in done.stdout and 'nc -u -w 1 127.0.0.1 39007' in done.stdout
     assert 'Ctrl-A X' in done.stdout
-    assert '10009' not in done.stdout
+    assert '10009' not in done.stdout and 'iperf' not in done.stdout
+    done = run_fake(tmp_path, 'exit 1', *NO_FORWARDS, '--forward', '5201:39201', '--forward', '5001:39001')
+    assert 'iperf3 -c 127.0.0.1 -p 39201' in done.stdout and 'iperf -c 127.0.0.1 -p 39001' in done.stdout
+
+
+def test_says_the_exact_commands():
+    lines = '\n'.join(run.hints(make_setup('user', forwards=backend.forwards()), None)) + '\n'
+    for command in ('netperf -H 127.0.0.1 -t TCP_RR -- -P ,12866 ', 'iperf3 -c 127.0.0.1 ', 'iperf -c 127.0.0.1 '):
+        assert f'    {command}' in lines, lines
 
 
 def namespaces():

@@ -192,7 +192,7 @@ static void test_choice_is_written(void **state)
 
     (void)state;
     for (unsigned n = 0; n < 3000; n++) {
-        struct feature_request request = { chance(&seed) & chance(&seed), 0 };
+        struct feature_request request = { chance(&seed) & chance(&seed) & ~FEATURE_BIT(32), 0 };
         struct feature_choice choice;
 
         dev.done_count = dev.status_reads = 0;
@@ -276,6 +276,18 @@ static void test_no_version_1(void **state)
     assert_false(negotiate(0, 0, &choice));
     REASON("device_feature 0x18023", "version_1");
     DONE(0, 1, 3, READ_OFFER, 0x83); /* no features written, FEATURES_OK not tried */
+}
+
+/* Who switches it off gets no device either (6.1). */
+static void test_version_1_switched_off(void **state)
+{
+    struct feature_choice choice;
+
+    (void)state;
+    assert_true(virtio_start(&dev.transport, error));
+    assert_false(negotiate(FEATURE_BIT(32), 0, &choice));
+    REASON("features=-version_1");
+    DONE(0, 1, 3, READ_OFFER, 0x83);
 }
 
 static void test_required_missing(void **state)
@@ -401,6 +413,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_reset, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_features_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_version_1, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_version_1_switched_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_required_missing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_required_and_had, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_much_missing, set_up, tear_down),

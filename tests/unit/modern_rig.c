@@ -32,8 +32,10 @@ static uint32_t read_config(uint32_t at, unsigned width)
     uint32_t value = 0;
 
     dev->config_reads++;
-    for (unsigned i = 0; i < width; i++)
+    for (unsigned i = 0; i < width; i++) {
         value |= (uint32_t)modern_config_byte(at + i) << 8 * i;
+        dev->config_touched |= at + i < 64 ? 1ull << (at + i) : 0;
+    }
     dev->generation = (uint8_t)(dev->generation + (dev->changes_left > 0));
     if (dev->changes_left > 0 && dev->changes_left != UINT32_MAX)
         dev->changes_left--;
@@ -65,7 +67,7 @@ static uint32_t read_register(uint32_t at)
 
     switch (at) {
     case 4:
-        return half(dev->offered, dev->offer_select);
+        return dev->offer_select >= 2 && dev->offers_beyond ? UINT32_MAX : half(dev->offered, dev->offer_select);
     case 16:
         return dev->config_vector;
     case 18:
@@ -101,6 +103,8 @@ static void write_register(uint32_t at, uint32_t value)
     struct modern_queue *q = selected();
 
     check(at < 24 || !q->enabled, "the register at %u changes while the queue is enabled", at);
+    if (dev->log_count < MODERN_LOG)
+        dev->log[dev->log_count++] = (struct modern_write){ (uint16_t)at, value };
     switch (at) {
     case 0:
         dev->offer_select = value;
@@ -117,6 +121,8 @@ static void write_register(uint32_t at, uint32_t value)
         dev->config_vector = dev->loses_config_vector ? 0xffff : (uint16_t)value;
         return;
     case 20:
+        if (dev->on_status)
+            dev->on_status((uint8_t)value);
         dev->status = (uint8_t)value;
         return;
     case 22:
@@ -157,6 +163,7 @@ static uint32_t fake_read(const volatile void *p, unsigned width)
     if (at >= DEVICE_AT && at < DEVICE_AT + 0x1000)
         return read_config(at - DEVICE_AT, width);
     check(at == ISR_AT && width == 1, "a read of %u bytes at %x", width, at);
+    modern.dev.isr_reads++;
     modern.dev.isr = 0; /* reading acknowledges (4.1.4.5) */
     return isr;
 }

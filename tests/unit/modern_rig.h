@@ -10,6 +10,7 @@
 
 #define COMMON_LENGTH 56
 #define MODERN_QUEUES 16
+#define MODERN_LOG    1024
 #define TYPES         4
 
 /* The structures' types (4.1.4); the first four in the order in which a missing one is reported. */
@@ -28,6 +29,12 @@ struct modern_queue {
     uint64_t area[3]; /* desc, avail, used */
 };
 
+/* A write to the register at that offset of the common structure. */
+struct modern_write {
+    uint16_t at;
+    uint32_t value;
+};
+
 /* What lies behind the registers. */
 struct modern_device {
     uint64_t offered, accepted;
@@ -42,6 +49,13 @@ struct modern_device {
     uint32_t changes_left; /* times that the configuration changes when it has been read; UINT32_MAX: always */
     uint32_t config_reads, generation_reads;
     unsigned accesses, misfits; /* misfits: not of the register's width */
+
+    struct modern_write log[MODERN_LOG]; /* what was written to the common structure, in order */
+    unsigned log_count;
+    uint64_t config_touched; /* a bit for each of the configuration's first 64 bytes that was read */
+    unsigned isr_reads;
+    bool offers_beyond;                /* all feature bits from 64 on are offered too */
+    void (*on_status)(uint8_t status); /* called before the device takes a new status */
 };
 
 struct modern_rig {

@@ -100,12 +100,28 @@ unit_programs += netserver_record_test
 netserver_record_test_kind := asan
 netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserver/record.c
 
+# What the specification says and the tests above do not show: tests/conformance names them.
+unit_programs += clauses_never_test clauses_ring_test clauses_net_test clauses_setup_test
+clauses_never_test_kind := asan
+clauses_never_test_sources := tests/unit/clauses_never_test.c $(modern_rig_sources) drivers/virtio/device.c drivers/virtio/features.c
+clauses_ring_test_kind := asan
+clauses_ring_test_sources := tests/unit/clauses_ring_test.c tests/unit/rig.c tests/unit/fake_device.c drivers/virtio/split.c
+clauses_net_test_kind := asan
+clauses_net_test_sources := tests/unit/clauses_net_test.c $(net_rig_sources) net/offload.c
+clauses_setup_test_kind := asan
+clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/clauses_rig.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
+	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+
+unit_programs += iperf3_text_test
+iperf3_text_test_kind := asan
+iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
+
 # lwIP itself, with our configuration, hooks and patch, and with its assertions, which the program leaves out. It casts buffers to
 # structures wherever they lie, and shifts bytes of options into the sign.
 unit_flags_lwip := $(unit_flags_asan) -fno-sanitize=alignment,shift -include tests/unit/lwip_host.h -Inet/port -isystem $(LWIP_DIR)/src/include
 unit_programs += segment_test
 segment_test_kind := lwip
-segment_test_sources := tests/unit/segment_test.c tests/unit/lwip_rig.c net/segment.c
+segment_test_sources := tests/unit/segment_test.c tests/unit/lwip_rig.c net/segment.c $(wildcard net/pcb_hash.c)
 segment_test_more := $(filter-out %/httpd.o,$(lwip_sources:%.c=$(UNIT)/lwip-itself/%.o))
 $(UNIT)/lwip-itself/%.o: $(LWIP_DIR)/src/%.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $(dir $@)

@@ -2,16 +2,20 @@
  * exactly and whatever else the host does.
  *
  *   gcc -O2 -shared -fPIC -o insn_count.so insn_count.c
- *   qemu-system-x86_64 ... -plugin ./insn_count.so,out=FILE
+ *   qemu-system-x86_64 ... -plugin ./insn_count.so,out=FILE[,poll=FIRST-LAST]...
  *
  * FILE is mapped and shared, so another program reads it while the guest runs: difference before and after a test,
- * divided by its transactions. It holds, for each of 64 vCPUs, 64 bytes:
+ * divided by its transactions. It holds, for each of 64 vCPUs, 128 bytes:
  *
- *   u64 instructions   all executed; a repeated string instruction counts once per step (so TCG runs it)
- *   u64 rep_steps      steps of repeated string instructions among them
+ *   u64 instructions   all executed; a repeated string instruction counts once per step (so TCG runs it), and QEMU 7.2
+ *                      once more to see that it is done
+ *   u64 rep_steps      repeated string instructions among them
  *   u64 blocks         translated blocks executed
  *   u64 rep_starts     repeated string instructions begun
- *   u64 private[4]
+ *   u64 wakes          times it went on after it had slept
+ *   u64 polled         instructions in the ranges poll= (hexadecimal addresses, both ends included; up to 16), and in
+ *                      what is called from there
+ *   u64 private[10]
  *
  * so that instructions - rep_steps + rep_starts counts a repeated string instruction once. Then 131,072 times 64 bytes,
  * one for each different block, in no order; a line whose number of instructions is 0 is free. After them one more that
@@ -48,9 +52,11 @@ typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 typedef void (*translated_fn)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
+typedef void (*vcpu_fn)(qemu_plugin_id_t id, unsigned vcpu);
 typedef void (*executed_fn)(unsigned vcpu, void *data);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, translated_fn translated);
 void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, executed_fn executed, int flags, void *data);
+void qemu_plugin_register_vcpu_resume_cb(qemu_plugin_id_t id, vcpu_fn resumed);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
@@ -60,9 +66,11 @@ uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 struct counts {
-    _Alignas(64) uint64_t instructions;
-    uint64_t rep_steps, blocks, rep_starts;
+    _Alignas(128) uint64_t instructions;
+    uint64_t rep_steps, blocks, rep_starts, wakes, polled;
     uint64_t repeating; /* for on_block: address of the string instruction that the last block ended with, or 0 */
+    uint64_t return_to; /* for count_polled: where the call that the last polling block ended with returns to, or 0 */
+    uint64_t away;      /* ... and the instructions since then */
 };
 
 struct block {
@@ -78,19 +86,37 @@ struct file {
 
 static struct file *file;
 
-_Static_assert(sizeof(struct counts) == 64 && sizeof(struct block) == 64, "as the head of this file says");
+_Static_assert(sizeof(struct counts) == 128 && sizeof(struct block) == 64, "as the head of this file says");
 
 /* What a block's callback is to know of it; never freed, since QEMU does not say when a translation goes. */
 struct translated {
     struct block *block;
     uint64_t rep; /* address of its string instruction, always the last one (TCG ends a block there), or 0 */
+    uint64_t start, end;
     uint32_t instructions;
-    bool rep_is_first;
+    bool rep_is_first, polls, calls;
 };
+
+static struct range {
+    uint64_t first, last;
+} polling[16];
+static unsigned ranges;
 
 static void add(uint64_t *to, uint64_t n)
 {
     __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
+}
+
+/* What is called from a polling block is polling too, if it comes back to where it was called from. */
+static void count_polled(struct counts *c, const struct translated *t)
+{
+    if (!t->polls) {
+        c->away += t->instructions;
+        return;
+    }
+    c->polled += t->instructions + (c->return_to == t->start ? c->away : 0);
+    c->return_to = t->calls ? t->end : 0;
+    c->away = 0;
 }
 
 static void on_block(unsigned vcpu, void *data)
@@ -109,6 +135,14 @@ static void on_block(unsigned vcpu, void *data)
         }
     }
     c->repeating = t->rep;
+    if (ranges > 0)
+        count_polled(c, t);
+}
+
+static void on_wake(qemu_plugin_id_t id, unsigned vcpu)
+{
+    (void)id;
+    file->cpu[vcpu % VCPUS].wakes++;
 }
 
 static bool is_prefix(uint8_t b)
@@ -128,6 +162,23 @@ static bool is_rep_string(const struct qemu_plugin_insn *insn)
         else if (!is_prefix(*b))
             return rep && ((*b >= 0xa4 && *b <= 0xa7) || (*b >= 0xaa && *b <= 0xaf) || (*b >= 0x6c && *b <= 0x6f));
     }
+    return false;
+}
+
+/* A near call, direct or indirect. */
+static bool is_call(const struct qemu_plugin_insn *insn)
+{
+    const uint8_t *b = qemu_plugin_insn_data(insn), *end = b + qemu_plugin_insn_size(insn);
+    while (b < end && is_prefix(*b))
+        b++;
+    return b < end && (*b == 0xe8 || (*b == 0xff && b + 1 < end && (b[1] >> 3 & 7) == 2));
+}
+
+static bool is_polling(uint64_t address)
+{
+    for (unsigned i = 0; i < ranges; i++)
+        if (polling[i].first <= address && address <= polling[i].last)
+            return true;
     return false;
 }
 
@@ -174,7 +225,11 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     t->instructions = (uint32_t)n;
     t->rep = is_rep_string(last) ? qemu_plugin_insn_vaddr(last) : 0;
     t->rep_is_first = n == 1;
-    t->block = line_of(qemu_plugin_tb_vaddr(tb), (uint16_t)n, (uint16_t)bytes, first);
+    t->start = qemu_plugin_tb_vaddr(tb);
+    t->end = t->start + bytes;
+    t->polls = is_polling(t->start);
+    t->calls = is_call(last);
+    t->block = line_of(t->start, (uint16_t)n, (uint16_t)bytes, first);
     if (t->block == NULL)
         t->block = &file->others;
     qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, 0, t);
@@ -185,9 +240,15 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 {
     (void)info;
     const char *out = "insn_count.map";
-    for (int i = 0; i < argc; i++)
+    for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "out=", 4) == 0)
             out = argv[i] + 4;
+        if (strncmp(argv[i], "poll=", 5) == 0 && ranges < sizeof polling / sizeof *polling) {
+            char *dash;
+            polling[ranges].first = strtoull(argv[i] + 5, &dash, 16);
+            polling[ranges++].last = *dash == '-' ? strtoull(dash + 1, NULL, 16) : 0;
+        }
+    }
     int fd = open(out, O_RDWR | O_CREAT | O_TRUNC, 0644);
     if (fd < 0 || ftruncate(fd, sizeof *file) < 0)
         return -1;
@@ -195,5 +256,6 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
     if (file == MAP_FAILED)
         return -1;
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+    qemu_plugin_register_vcpu_resume_cb(id, on_wake);
     return 0;
 }

@@ -98,16 +98,44 @@ def _add_test(commands):
     p.set_defaults(function=testrun.main)
 
 
+_BENCH_NOTE = """
+tables:
+  costs     instructions, kicks and interrupts per transaction, KiB or packet, beside the targets; idling
+  clients   rates by number of clients, on one core and two
+  A to E    rates by message size and sessions, queues, datagrams, ioeventfd (docs/bench.md)
+  switches  what each switch does to our guest's costs
+
+Results go to build/bench/: report.md with plots, TABLE.json. As root only: a tap device is made in a namespace of its own.
+exit status: 0 all was measured, 1 something failed, 2 wrong command line or something is missing on this machine.
+"""
+
+
 def _add_bench(commands):
-    p = commands.add_parser('bench', help='measure the guest', allow_abbrev=False,
-                            description='Measures the guest on a tap device in a namespace of its own.')
-    p.add_argument('--profile', type=_one_of(*bench.TESTS), metavar='TEST',
-                   help='where the instructions of a transaction go, by function: ' + ', '.join(bench.TESTS))
+    p = commands.add_parser('bench', help='measure the guest beside a Linux guest', allow_abbrev=False, epilog=_BENCH_NOTE,
+                            description='Measures the guest and a Linux guest in turn, under the same QEMU, by counts and by '
+                            'rates. Without options all tables in their short form, in less than 10 minutes.',
+                            formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--table', type=_one_of(*bench.plan.TABLES), action='append', metavar='TABLE',
+                   help='only this table, see below; may be given several times')
+    p.add_argument('--full', action='store_true', help='all sizes and sessions, 5 runs of 3 s a cell (hours)')
+    p.add_argument('--quick', action='store_true', help='a few cells, in less than a minute')
+    p.add_argument('--image', action='append', default=[], metavar='FILE[:APPEND]',
+                   help='a further guest: what -kernel boots, with its boot line; it must run a netserver at 198.18.0.2 '
+                   '({ip}, {prefix}, {gw} in the boot line are filled in)')
+    p.add_argument('--no-linux', action='store_true', help='without the Linux guest')
+    p.add_argument('--lab', type=_one_of('kvm'), metavar='kvm',
+                   help='in the nested machine with real KVM and vhost-net, in instruction time (docs/nested-kvm.md)')
+    p.add_argument('--rounds', type=_number('a number of rounds', 1, 100), metavar='N', help='runs of each cell (default: 2; 5 with --full, 1 with --lab)')
+    p.add_argument('--seconds', type=_number('a number of seconds', 1, 600), metavar='S',
+                   help='how long a run for a rate takes (default: 1; 3 with --full)')
+    p.add_argument('--out', metavar='FOLDER', help='where reports go (default: build/bench)')
+    p.add_argument('--profile', type=_one_of(*bench.PROFILED), metavar='TEST',
+                   help='instead of tables: where the instructions of a test go, by function; one of ' + ', '.join(bench.PROFILED))
     p.add_argument('--count', type=_number('a number of transactions', 10, 10000000), metavar='N',
-                   help='transactions to measure (default: as many as take about a second)')
+                   help='for --profile: transactions (KiB, echoes) to measure')
     p.add_argument('--cpus', type=_number('a number of processors', 1, 64), default=1, metavar='N',
-                   help='processors and queue pairs of the guest (default: 1)')
-    p.add_argument('--append', default='poll=0', metavar='WORDS', help='boot line (default: "poll=0")')
+                   help='for --profile: processors and queue pairs of the guest (default: 1)')
+    p.add_argument('--append', default='poll=0', metavar='WORDS', help='for --profile: boot line (default: "poll=0")')
     p.set_defaults(function=bench.main)
 
 

@@ -174,14 +174,25 @@ def hints(s, namespace):
             ('udp', 7, 'echo over UDP', 'echo hello | {p}nc -u -w 1 {a} {n}'),
             ('tcp', 9, 'discard', 'head -c 10M /dev/zero | {p}nc -N {a} {n}'),
             ('tcp', 19, 'chargen', '{p}timeout 1 nc -d {a} {n} | head -n 5'),
-            ('tcp', 80, 'counters; the same address in a browser: status page', '{p}curl http://{a}:{n}/metrics')):
+            ('tcp', 80, 'counters; the same address in a browser: status page', '{p}curl http://{a}:{n}/metrics'),
+            ('tcp', 12865, 'netperf', '{p}netperf -H {a}{o} -t TCP_RR{d}'),
+            ('tcp', 5201, 'iperf3; -R, --bidir, -u -b 100M, -P 8, ...', '{p}iperf3 -c {a}{o}'),
+            ('tcp', 5001, 'iperf 2; -u, -R, ...', '{p}iperf -c {a}{o}')):
         if (proto, guest) in ports:
             address, port = ports[proto, guest]
-            lines.append((form.format(p=prefix, a=address, n=port), text))
+            option = '' if port == guest else f' -p {port}'
+            lines.append((form.format(p=prefix, a=address, n=port, o=option, d=netperf_data(ports, kind)), text))
     if not shutil.which('nc'):
         lines = [(line, f'{text} (nc is in the package netcat-openbsd)' if 'nc ' in line else text) for line, text in lines]
     width = max((len(line) for line, _ in lines), default=0)
     return [f'    {line:{width}}  {text}'.rstrip() for line, text in lines]
+
+
+def netperf_data(ports, kind):
+    """The words that make netperf use a forwarded data port; none where all ports can be reached."""
+    if kind in backend.ON_TAP or ports.get(('tcp', 12866), ('', 0))[1] != 12866:
+        return ''
+    return ' -- -P ,12866'
 
 
 def enter_words(namespace):

@@ -1,36 +1,66 @@
-"""The clients of the bench: unmodified netperf, and ping. A test is named as netperf names it; a run is by count, so that
-what it costs can be told from what setting it up costs."""
+"""The clients of the bench: unmodified netperf, and ping. A test is named as netperf names it. Costs are taken from runs by
+count, so that what a test costs can be told from what setting it up costs; rates from runs by time."""
 import dataclasses
 import os
 import re
+import selectors
 import subprocess
+import time
 
 from ..common import ROOT, UsageError
+from ..netns import dies_with_parent, end_process
 
 HOST, GUEST, PREFIX = '198.18.0.1', '198.18.0.2', 24
-KEYS = ('THROUGHPUT', 'THROUGHPUT_UNITS', 'ELAPSED_TIME', 'TRANSACTION_RATE', 'LOCAL_SEND_CALLS', 'LOCAL_BYTES_SENT',
-        'LOCAL_BYTES_RECVD', 'REMOTE_BYTES_SENT', 'REMOTE_BYTES_RECVD', 'REMOTE_RECV_CALLS', 'MEAN_LATENCY', 'P99_LATENCY')
-
-
-@dataclasses.dataclass(frozen=True)
-class Test:
-    """A row of the bench. unit: what costs are divided by; count: how many units (transactions, bytes) one run takes."""
-    name: str
-    netperf: str
-    unit: str
-    options: tuple = ()
-    count: int = 10000
-
-
-TESTS = {t.name: t for t in (
-    Test('TCP_RR', 'TCP_RR', 'transaction', ('-r', '1,1'), 10000),
-    Test('UDP_RR', 'UDP_RR', 'transaction', ('-r', '1,1'), 10000),
-    Test('TCP_CRR', 'TCP_CRR', 'transaction', ('-r', '1,1'), 2000),
-)}
+KEYS = ('THROUGHPUT', 'THROUGHPUT_UNITS', 'ELAPSED_TIME', 'LOCAL_SEND_CALLS', 'LOCAL_BYTES_SENT', 'LOCAL_BYTES_RECVD',
+        'REMOTE_RECV_CALLS', 'MEAN_LATENCY', 'P99_LATENCY')
+KIB = 1024
 
 
 class ClientError(Exception):
     """A client failed; the text is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A kind of row. unit: what costs are divided by. rate: the unit of its rate. count: units of one run by count, for all
+    sessions together; 0: netperf cannot do it by count. size: of messages, by default; sizes names netperf's option for it."""
+    name: str
+    unit: str
+    rate: str
+    count: int
+    size: int = 0
+    sizes: str = ''
+    about: str = ''
+
+    @property
+    def is_stream(self):
+        """Whether units are KiB, so that netperf's counts are bytes."""
+        return self.unit == 'KiB'
+
+
+TESTS = {t.name: t for t in (
+    Test('TCP_RR', 'transaction', 'trans/s', 8000, 1, '-r {0},{0}', 'a byte there and a byte back on one connection'),
+    Test('UDP_RR', 'transaction', 'trans/s', 8000, 1, '-r {0},{0}', 'the same in datagrams'),
+    Test('TCP_CRR', 'transaction', 'trans/s', 1500, 1, '-r {0},{0}', 'a connection for each byte there and back'),
+    Test('TCP_STREAM', 'KiB', 'Mbit/s', 48 * KIB, 16384, '-m {0}', 'bulk data to the guest'),
+    Test('TCP_MAERTS', 'KiB', 'Mbit/s', 48 * KIB, 16384, '-m ,{0}', 'bulk data from the guest'),
+    Test('UDP_STREAM', 'packet', 'packets/s', 0, 22, '-m {0}', 'datagrams to the guest as fast as the host can'),
+    Test('PING', 'echo', 'echoes/s', 8000, 56, '', 'ping -f'),
+    Test('PING_LOAD', 'echo', 'echoes/s', 8000, 1024, '', 'ping -f -l 120: 120 echoes under way'),
+)}
+PING_UNDER_WAY = {'PING': 1, 'PING_LOAD': 120}
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a client, or all clients of a run together, saw: units done, units of its rate per second, seconds, the share
+    of what was sent that did not arrive, latency of a transaction in microseconds (mean and 99th percentile, 0: unknown)."""
+    units: float
+    rate: float
+    seconds: float
+    lost: float = 0
+    mean_us: float = 0
+    p99_us: float = 0
 
 
 def find_netperf():
@@ -42,26 +72,101 @@ def find_netperf():
     return done.stdout.strip()
 
 
-def netperf_argv(netperf, test, length, host=GUEST):
-    """netperf's command line. length: seconds, or minus a count of transactions or bytes."""
-    return [netperf, '-H', host, '-t', test.netperf, '-P', '0', '-l', str(length), '--', *test.options, '-k', ','.join(KEYS)]
+def argv(netperf, test, length, size=0, host=GUEST):
+    """A client's command line. length: seconds, or minus a count of units. size: of messages, 0: the test's own."""
+    size = size or test.size
+    if test.name in PING_UNDER_WAY:
+        how = ['-c', str(-length)] if length < 0 else ['-w', str(length)]
+        ahead = ['-l', str(PING_UNDER_WAY[test.name])] if PING_UNDER_WAY[test.name] > 1 else []
+        return ['ping', '-q', '-n', '-f', *how, '-s', str(size), *ahead, host]
+    if length < 0 and test.is_stream:
+        length *= KIB
+    sizes = test.sizes.format(size).split()
+    return [netperf, '-H', host, '-t', test.name, '-P', '0', '-l', str(length), '--', *sizes, '-k', ','.join(KEYS)]
 
 
-def parse_keyval(text):
-    """netperf's keyval output as a dict; numbers as floats. ClientError if it has none."""
+def parse_ping(text):
+    """ping's summary as a Result."""
+    match = re.search(r'(\d+) packets transmitted, (\d+) received.* time (\d+)ms', text)
+    if not match:
+        raise ClientError('ping printed no result: ' + (' / '.join(text.strip().splitlines()) or 'nothing'))
+    sent, got, ms = map(int, match.groups())
+    mean = re.search(r'= [\d.]+/([\d.]+)/', text)
+    seconds = max(ms, 1) / 1000
+    return Result(got, got / seconds, seconds, 1 - got / sent if sent else 0, 1000 * float(mean[1]) if mean else 0)
+
+
+def parse_netperf(test, text):
+    """netperf's keyval output as a Result."""
     found = dict(re.findall(r'^([A-Z0-9_]+)=(.*)$', text, re.MULTILINE))
-    if 'THROUGHPUT' not in found:
-        raise ClientError('netperf printed no result: ' + (' / '.join(text.strip().splitlines()) or 'nothing'))
-    return {key: float(value) if re.fullmatch(r'-?\d+(\.\d*)?', value) else value for key, value in found.items()}
-
-
-def run_netperf(netns, netperf, test, length, timeout=120):
-    """Runs one client to its end inside the namespace; returns its results."""
     try:
-        done = netns.run(netperf_argv(netperf, test, length), timeout=timeout, check=False)
+        value = {key: float(found[key]) for key in KEYS if key != 'THROUGHPUT_UNITS'}
+    except (KeyError, ValueError):
+        raise ClientError(f'netperf {test.name} printed no result: '
+                          + (' / '.join(text.strip().splitlines()) or 'nothing')) from None
+    seconds, rate, lost = value['ELAPSED_TIME'], value['THROUGHPUT'], 0
+    if test.unit == 'transaction':
+        units = value['LOCAL_SEND_CALLS']
+    elif test.name == 'UDP_STREAM':
+        units, sent = value['REMOTE_RECV_CALLS'], value['LOCAL_SEND_CALLS']
+        rate, lost = units / seconds if seconds else 0, 1 - units / sent if sent else 0
+    else:
+        units = (value['LOCAL_BYTES_SENT'] or value['LOCAL_BYTES_RECVD']) / KIB
+    latency = (value['MEAN_LATENCY'], value['P99_LATENCY']) if test.unit == 'transaction' else (0, 0)
+    return Result(units, rate, seconds, lost, *latency)
+
+
+def together(results, ends):
+    """The results of clients, and when each ended, as one. Many clients do not start at the same moment: what all did is
+    divided by the time from the first one's start to the last one's end, not added up rate by rate. Latencies are averaged."""
+    n = len(results)
+    span = max(ends) - min(end - r.seconds for end, r in zip(ends, results))
+    busy = sum(r.seconds for r in results)          # as if one after the other
+    rate = sum(r.rate * r.seconds for r in results) / span if n > 1 and span > 0 else sum(r.rate for r in results)
+    return Result(sum(r.units for r in results), rate, span if n > 1 else busy, sum(r.lost for r in results) / n,
+                  sum(r.mean_us for r in results) / n, max(r.p99_us for r in results))
+
+
+def wait_all(children, timeout):
+    """Waits for children to end; returns when each did, in order. subprocess.TimeoutExpired if one does not."""
+    ends, waiting = {}, selectors.DefaultSelector()
+    until = time.monotonic() + timeout
+    try:
+        for number, child in enumerate(children):
+            waiting.register(os.pidfd_open(child.pid), selectors.EVENT_READ, number)
+        while len(ends) < len(children):
+            ready = waiting.select(max(until - time.monotonic(), 0))
+            if not ready:
+                raise subprocess.TimeoutExpired(children[0].args, timeout)
+            for key, _ in ready:
+                ends[key.data] = time.monotonic()
+                waiting.unregister(key.fd)
+                os.close(key.fd)
+    finally:
+        for key in list(waiting.get_map().values()):
+            os.close(key.fd)
+        waiting.close()
+    return [ends[number] for number in range(len(children))]
+
+
+def run(netns, netperf, test, length, sessions=1, size=0, timeout=60):
+    """Runs so many clients at once inside the namespace, to their end. length: seconds of each, or minus a count of units
+    of all together. Returns the Result of all; ClientError if one fails or is not done in time."""
+    if length < 0:
+        length = -max(1, -length // sessions)
+    command = argv(netperf, test, length, size)
+    children = []
+    try:
+        for _ in range(sessions):
+            children.append(subprocess.Popen(netns.enter(dies_with_parent(command)), stdin=subprocess.DEVNULL,
+                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        ends = wait_all(children, timeout)          # what a client prints fits the pipe
+        texts = [child.stdout.read() for child in children]
     except subprocess.TimeoutExpired:
-        raise ClientError(f'netperf {test.name} did not end within {timeout} s') from None
-    if done.returncode:
-        raise ClientError(f'netperf {test.name}: exit status {done.returncode}: '
-                          + ' / '.join((done.stderr or done.stdout).strip().splitlines()))
-    return parse_keyval(done.stdout)
+        raise ClientError(f'{test.name}: not done within {timeout} s') from None
+    finally:
+        for child in children:
+            end_process(child)
+            child.stdout.close()
+    read = parse_ping if test.name in PING_UNDER_WAY else lambda text: parse_netperf(test, text)
+    return together([read(text) for text in texts], ends)

@@ -10,7 +10,7 @@ from ..common import ROOT, UsageError, build_dir
 
 SOURCE = os.path.join(ROOT, 'tools', 'plugins', 'insn_count.c')
 VCPUS, BLOCKS = 64, 131072
-CPU = struct.Struct('<QQQQ32x')
+CPU = struct.Struct('<QQQQQQ80x')
 BLOCK = struct.Struct('<QQQQHH28s')
 SIZE = CPU.size * VCPUS + BLOCK.size * (BLOCKS + 1)
 
@@ -35,24 +35,27 @@ def build_plugin(folder=None):
 @dataclasses.dataclass
 class Count:
     """What one vCPU, or all, did: instructions (a repeated string instruction is one), steps of repeated string
-    instructions beyond the first of each, translated blocks."""
+    instructions (QEMU 7.2 passes once more than there are, to see that it is done: so this is their number), translated
+    blocks, wake-ups, instructions in the poll loop."""
     instructions: int = 0
     rep_steps: int = 0
     blocks: int = 0
+    wakes: int = 0
+    polled: int = 0
 
     def __sub__(self, other):
-        return Count(self.instructions - other.instructions, self.rep_steps - other.rep_steps, self.blocks - other.blocks)
+        return Count(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
     def __add__(self, other):
-        return Count(self.instructions + other.instructions, self.rep_steps + other.rep_steps, self.blocks + other.blocks)
+        return Count(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
 
 def parse_cpus(data, count):
     """The counts of the first `count` vCPUs in the bytes of a counter file."""
     found = []
     for i in range(count):
-        instructions, steps, blocks, starts = CPU.unpack_from(data, i * CPU.size)
-        found.append(Count(instructions - steps + starts, steps - starts, blocks))
+        instructions, steps, blocks, starts, wakes, polled = CPU.unpack_from(data, i * CPU.size)
+        found.append(Count(instructions - steps + starts, steps - starts, blocks, wakes, polled))
     return found
 
 
@@ -66,7 +69,7 @@ class Block:
 
 
 def parse_blocks(data):
-    """{Block: (executed, instructions, steps of string instructions beyond the first)} of a whole counter file; a Block
+    """{Block: (executed, instructions, steps of string instructions)} of a whole counter file; a Block
     at address 0 without instructions stands for those that found no room."""
     found = {}
     for address, executed, steps, starts, count, length, first in BLOCK.iter_unpack(data[CPU.size * VCPUS:SIZE]):
@@ -87,16 +90,19 @@ def difference(after, before):
 
 
 class Counter:
-    """The counter file of one guest: argv() goes to its QEMU; the counts can be read at any time after it has started."""
+    """The counter file of one guest: argv() goes to its QEMU; the counts can be read at any time after it has started.
+    polling: ranges (first address, last address) that make up the poll loop."""
 
-    def __init__(self, plugin, workdir, cpus=1):
+    def __init__(self, plugin, workdir, cpus=1, polling=()):
         self.path = os.path.join(workdir, 'counts')
         self.cpus = cpus
         self._plugin = plugin
+        self._polling = polling
 
     def argv(self):
         """QEMU's arguments."""
-        return ['-plugin', f'{self._plugin},out={self.path}']
+        ranges = ''.join(f',poll={first:x}-{last:x}' for first, last in self._polling)
+        return ['-plugin', f'{self._plugin},out={self.path}{ranges}']
 
     def read(self):
         """The counts of each vCPU so far."""

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from . import clients, counter, session, symbols
+from . import counter, station, symbols
 
 ELSEWHERE = '(not in the program)'
 NO_ROOM = '(blocks that were not told apart)'
@@ -93,44 +93,45 @@ def render(lines, unit, least=0.5):
     return '\n'.join(out) + '\n'
 
 
-def take(wanted, plugin, netperf, test, count):
-    """Measures `count` transactions of a test and, apart, one: the difference is what count - 1 cost, without netperf's
-    control connection. Returns ({Block: counts} of that difference, what there was in all, count - 1)."""
+def take(kind, setup, plugin, netperf, test, count):
+    """Measures `count` units of a test and, apart, one: the difference is what the others cost, without netperf's control
+    connection. Returns ({Block: counts} of that difference, what there was in all, units)."""
     changes = []
-    with session.running(wanted, plugin) as (netns, guest, counts):
-        clients.run_netperf(netns, netperf, test, -max(10, count // 20))    # connections and translations are new no more
+    with station.running(kind, setup, netperf, plugin) as place:
+        time.sleep(station.QUIET_SECONDS)
+        place.run(test, -max(10, count // 20))      # connections and translations are new no more
         for n in (1, count):
-            before = counts.blocks()
-            clients.run_netperf(netns, netperf, test, -n)
-            after = counts.blocks()
+            before = place.counter.blocks()
+            result = place.run(test, -n)
+            time.sleep(station.SETTLE_SECONDS)
+            after = place.counter.blocks()
             changes.append(counter.difference(after, before))
-            time.sleep(0.3)
-        guest.finish()
-    return counter.difference(changes[1], changes[0]), after, count - 1
+        place.guest.finish()
+    return counter.difference(changes[1], changes[0]), after, result.units - 1
 
 
-def report(test, wanted, lines, copies):
+def report(test, setup, lines, copies):
     """The whole of a profile as text."""
     return '\n'.join([
-        f'{test.name}, boot line "{wanted.append}", {wanted.cpus} core{"s" if wanted.cpus > 1 else ""}; '
+        f'{test.name}, boot line "{setup.words}", {setup.cpus} core{"s" if setup.cpus > 1 else ""}; '
         f'copies of the program at {", ".join(f"{c:#x}" for c in copies)}',
         render(lines, test.unit), f'by function of the source, wherever it was inlined, per {test.unit}:',
         *(f'{n:9.1f}  {name}' for name, n in by_source(lines) if n >= 1), ''])
 
 
-def run(wanted, program_path, plugin, netperf, test, count, folder):
+def run(kind, setup, plugin, netperf, test, count, folder):
     """Takes a profile, prints it, and writes it as text and JSON into the folder; returns the exit status."""
-    blocks, seen, n = take(wanted, plugin, netperf, test, count)
-    program = symbols.Program(program_path)
+    blocks, seen, n = take(kind, setup, plugin, netperf, test, count)
+    program = symbols.Program(kind.program)
     copies = symbols.find_copies(program, seen)
     lines = [line.scaled(n) for line in histogram(program, blocks, copies)]
-    text = report(test, wanted, lines, copies)
+    text = report(test, setup, lines, copies)
     print(text)
     os.makedirs(folder, exist_ok=True)
     base = os.path.join(folder, f'profile-{test.name}')
     with open(base + '.txt', 'w', encoding='utf-8') as f:
         f.write(text)
     with open(base + '.json', 'w', encoding='utf-8') as f:
-        json.dump({'test': test.name, 'transactions': n, 'append': wanted.append, 'cpus': wanted.cpus,
+        json.dump({'test': test.name, 'unit': test.unit, 'units': n, 'words': setup.words, 'cpus': setup.cpus,
                    'functions': [dataclasses.asdict(line) for line in lines]}, f, indent=1)
     return 0

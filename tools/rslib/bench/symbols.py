@@ -106,3 +106,18 @@ def instructions(path):
     except FileNotFoundError:
         return []
     return sorted(int(at, 16) for at in re.findall(r'^ *([0-9a-f]+):\t', done.stdout, re.MULTILINE))
+
+
+def ranges_of(path, function):
+    """The address ranges of a function's instructions, (first, last) each, inlined or not."""
+    every = instructions(path)
+    chains = inlined(path, every)
+    found, last = [], None
+    for address in every:
+        if function in chains.get(address, ()):
+            if found and found[-1][1] == last:
+                found[-1][1] = address
+            else:
+                found.append([address, address])
+        last = address
+    return [tuple(r) for r in found]
