@@ -103,7 +103,8 @@ struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
     bool first = pcb->unacked == NULL || before(pcb, seg) < before(pcb, pcb->unacked);
     if (fits == 0 || (!first && fits < seg->len / 2u))
         return seg;
-    tcp_split_unsent_seg(pcb, (u16_t)fits); /* without memory for it the segment waits as it is, for tcp_poll()'s turn */
+    tcp_split_unsent_seg(pcb,
+                         (u16_t)fits); /* without memory for it the segment waits as it is, for tcp_poll()'s turn */
     return pcb->unsent;
 }
 

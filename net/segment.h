@@ -36,8 +36,8 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
  * fit into the window `wnd` (bytes from pcb->lastack on) but a good part of it would. */
 struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd);
 
-/* True if nothing was queued behind the segment: then data or FIN may be added to it. The last one that waits to be sent
- * may be one that was lost, with later ones under way. */
+/* True if nothing was queued behind the segment: then data or FIN may be added to it. The last one that waits to be
+ * sent may be one that was lost, with later ones under way. */
 bool net_tcp_is_end(const struct tcp_pcb *pcb, const struct tcp_seg *seg);
 
 /* `unit`, or less where the path to the peer has a smaller MTU than the interface (RFC 8201); `bytes`: of the TCP

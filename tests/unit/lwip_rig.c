@@ -86,20 +86,22 @@ const char *rig_describe(void)
     static char text[600];
     const struct tcp_pcb *pcb = rig.pcb;
     int n = snprintf(text, sizeof text,
-                     "at %llu ms: written %u, acknowledged %u; peer has %u, window %u, fin %lld; %llu packets (%llu large, up to %u), "
+                     "at %llu ms: written %u, acknowledged %u; peer has %u, window %u, fin %lld; %llu packets (%llu "
+                     "large, up to %u), "
                      "%llu pieces (%llu lost, %llu again)",
                      (unsigned long long)rig.now, rig.written, rig.acknowledged, rig.rcv_nxt, rig.window,
                      (long long)rig.fin_at, (unsigned long long)rig.packets, (unsigned long long)rig.large, rig.largest,
                      (unsigned long long)rig.pieces, (unsigned long long)rig.lost, (unsigned long long)rig.again);
     if (pcb != NULL)
-        snprintf(text + n, sizeof text - (size_t)n,
-                 "; pcb: state %d mss %u cwnd %u snd_wnd %u lastack %u nxt %u, unacked %d:%d unsent %d:%d rtime %d rto %d "
-                 "nrtx %u persist %u",
-                 pcb->state, pcb->mss, pcb->cwnd, pcb->snd_wnd, pcb->lastack - rig.irs - 1, pcb->snd_nxt - rig.irs - 1,
-                 pcb->unacked ? (int)(lwip_ntohl(pcb->unacked->tcphdr->seqno) - rig.irs - 1) : -1,
-                 pcb->unacked ? pcb->unacked->len : 0,
-                 pcb->unsent ? (int)(lwip_ntohl(pcb->unsent->tcphdr->seqno) - rig.irs - 1) : -1,
-                 pcb->unsent ? pcb->unsent->len : 0, pcb->rtime, pcb->rto, pcb->nrtx, pcb->persist_backoff);
+        snprintf(
+            text + n, sizeof text - (size_t)n,
+            "; pcb: state %d mss %u cwnd %u snd_wnd %u lastack %u nxt %u, unacked %d:%d unsent %d:%d rtime %d rto %d "
+            "nrtx %u persist %u",
+            pcb->state, pcb->mss, pcb->cwnd, pcb->snd_wnd, pcb->lastack - rig.irs - 1, pcb->snd_nxt - rig.irs - 1,
+            pcb->unacked ? (int)(lwip_ntohl(pcb->unacked->tcphdr->seqno) - rig.irs - 1) : -1,
+            pcb->unacked ? pcb->unacked->len : 0,
+            pcb->unsent ? (int)(lwip_ntohl(pcb->unsent->tcphdr->seqno) - rig.irs - 1) : -1,
+            pcb->unsent ? pcb->unsent->len : 0, pcb->rtime, pcb->rto, pcb->nrtx, pcb->persist_backoff);
     return text;
 }
 
@@ -148,7 +150,8 @@ static void check_data(const struct rig_piece *s, const uint8_t *data)
     if (at + s->len > rig.furthest)
         rig.furthest = at + s->len;
     if (s->flags & TCP_FIN)
-        check(rig.closed && at + s->len == rig.o.bytes, "FIN at %u of %u; %s", at + s->len, rig.o.bytes, rig_describe());
+        check(rig.closed && at + s->len == rig.o.bytes, "FIN at %u of %u; %s", at + s->len, rig.o.bytes,
+              rig_describe());
 }
 
 static uint32_t get32(const uint8_t *p)
@@ -167,7 +170,8 @@ static void cut(const uint8_t *tcp, uint32_t n, uint16_t gso_size)
     uint32_t sent_before = rig.furthest;
     uint32_t unit = rig.pcb != NULL && rig.established ? net_tcp_unit(rig.pcb, options) : left;
     if (gso_size != 0)
-        check(left > gso_size && gso_size <= unit && !rig.o.no_offload, "gso_size %u for %u bytes, MSS %u", gso_size, left, unit);
+        check(left > gso_size && gso_size <= unit && !rig.o.no_offload, "gso_size %u for %u bytes, MSS %u", gso_size,
+              left, unit);
     else
         check(left <= unit, "%u bytes at once, MSS %u; %s", left, unit, rig_describe());
     rig.large += gso_size != 0;
@@ -209,7 +213,8 @@ static err_t output(struct netif *netif, struct pbuf *p)
     check(p->gso_size == 0 || p->gso_size + ip + 20 <= netif->mtu, "gso_size %u", p->gso_size);
     if (ip == 20) { /* RFC 6864: fragments of different packets must not be taken for one another's */
         uint16_t id = (uint16_t)(bytes[4] << 8 | bytes[5]), left = (uint16_t)(p->tot_len - ip - 20);
-        check(rig.packets == 0 || (int16_t)(id - rig.next_id) >= 0, "identification %u, used up to %u", id, rig.next_id);
+        check(rig.packets == 0 || (int16_t)(id - rig.next_id) >= 0, "identification %u, used up to %u", id,
+              rig.next_id);
         rig.next_id = (uint16_t)(id + (p->gso_size != 0 ? (left + p->gso_size - 1) / p->gso_size : 1));
     }
     rig.packets++;
@@ -272,7 +277,8 @@ static void pump(struct tcp_pcb *pcb)
         if (happens(300))
             tcp_output(pcb);
     }
-    if (!rig.closed && !later && rig.written == rig.o.bytes && (rig.o.close_at_once || rig.acknowledged == rig.o.bytes)) {
+    if (!rig.closed && !later && rig.written == rig.o.bytes &&
+        (rig.o.close_at_once || rig.acknowledged == rig.o.bytes)) {
         rig.closed = true;
         rig.closed = tcp_shutdown(pcb, 0, 1) == ERR_OK;
     } else if (!rig.closed) {

@@ -1,6 +1,6 @@
-/* The real lwIP with our configuration and hooks on the host, between an application that writes and a scripted peer that reads. Between
- * them are a device that cuts large segments as virtio-net's do, and a wire that loses, delays and reorders what comes of
- * it. Time is a number. */
+/* The real lwIP with our configuration and hooks on the host, between an application that writes and a scripted peer
+ * that reads. Between them are a device that cuts large segments as virtio-net's do, and a wire that loses, delays and
+ * reorders what comes of it. Time is a number. */
 #ifndef RINGSIDE_LWIP_RIG_H
 #define RINGSIDE_LWIP_RIG_H
 #include "lwip/priv/tcp_priv.h"
@@ -13,8 +13,8 @@ enum rig_window {
     WINDOW_FIXED,  /* always so much */
     WINDOW_READER, /* so much buffer, of which `rate` bytes per ms are read; now and then it pauses */
     WINDOW_WILD,   /* anything from 0 to so much, taking back what it has offered */
-    WINDOW_SHUTS,  /* always so much, but now and then it is shut by surprise, for up to 3 s, with duplicate acknowledgements that
-                      say so; or opened by a part only */
+    WINDOW_SHUTS,  /* always so much, but now and then it is shut by surprise, for up to 3 s, with duplicate
+                      acknowledgements that  say so; or opened by a part only */
 };
 
 struct rig_options {
@@ -24,17 +24,17 @@ struct rig_options {
     int scale;    /* the peer's window scale, -1: none */
     enum rig_window kind;
     uint32_t window, rate;
-    unsigned ack_every;           /* segments */
-    unsigned loss, reorder;       /* of 1,000 pieces; acknowledgements are lost half as often */
-    unsigned busy_ms;             /* the device keeps a packet for up to so long */
-    unsigned no_memory;           /* of 1,000 allocations */
-    bool copy, mix;               /* tcp_write() copies; or does so now and then */
+    unsigned ack_every;     /* segments */
+    unsigned loss, reorder; /* of 1,000 pieces; acknowledgements are lost half as often */
+    unsigned busy_ms;       /* the device keeps a packet for up to so long */
+    unsigned no_memory;     /* of 1,000 allocations */
+    bool copy, mix;         /* tcp_write() copies; or does so now and then */
     bool nodelay;
-    uint32_t bytes;               /* of the stream, */
-    uint32_t least, most;         /* in writes of so many */
-    unsigned pace_ms;             /* the application writes `burst` bytes each so often; 0: whenever there is room */
+    uint32_t bytes;       /* of the stream, */
+    uint32_t least, most; /* in writes of so many */
+    unsigned pace_ms;     /* the application writes `burst` bytes each so often; 0: whenever there is room */
     uint32_t burst;
-    bool close_at_once;           /* after the last write, not when all is acknowledged */
+    bool close_at_once; /* after the last write, not when all is acknowledged */
     uint64_t seed;
 };
 
@@ -50,7 +50,7 @@ struct rig_piece {
 
 struct rig {
     struct rig_options o;
-    uint64_t now;   /* ms */
+    uint64_t now; /* ms */
     uint64_t seed;
     struct netif netif;
     struct tcp_pcb *listener, *pcb;
@@ -63,7 +63,7 @@ struct rig {
     uint32_t iss, irs, rcv_nxt; /* rcv_nxt: offset in the stream */
     uint32_t right;             /* the furthest byte offered */
     uint32_t unread, window;
-    unsigned unacked;           /* segments */
+    unsigned unacked; /* segments */
     uint64_t ack_at, pause_until, shut_until;
     uint32_t gap; /* the window while it is shut */
     bool syn_received, established, fin_received, fin_acked, wild_dirty;
@@ -71,13 +71,13 @@ struct rig {
     uint8_t *have;
     uint32_t echo_time;
     /* what was seen */
-    uint32_t furthest;          /* stream bytes sent at least once */
+    uint32_t furthest; /* stream bytes sent at least once */
     uint64_t packets, pieces, large, lost, again, acks;
     unsigned largest;
-    uint32_t guest_ack;         /* the last acknowledgement of the peer's data, as an offset, */
-    uint64_t guest_acks;        /* and how many segments carried one */
-    uint16_t path_mtu;          /* 0: the interface's */
-    uint16_t next_id;           /* of IPv4: the first identification that is not used up */
+    uint32_t guest_ack;  /* the last acknowledgement of the peer's data, as an offset, */
+    uint64_t guest_acks; /* and how many segments carried one */
+    uint16_t path_mtu;   /* 0: the interface's */
+    uint16_t next_id;    /* of IPv4: the first identification that is not used up */
     struct rig_piece *wire;
     bool (*drop)(const struct rig_piece *piece); /* beyond chance */
     unsigned memory_in_use;

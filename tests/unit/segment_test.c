@@ -1,13 +1,18 @@
-/* Large segments (net/segment.c) in the real lwIP, with its assertions, against a peer that has small windows, takes them back, and
- * loses any part of a segment that the device has cut. The peer compares every byte of every piece with the stream,
- * fresh or sent again; what the application is told to be acknowledged must be what it wrote. */
+/* Large segments (net/segment.c) in the real lwIP, with its assertions, against a peer that has small windows, takes
+ * them back, and loses any part of a segment that the device has cut. The peer compares every byte of every piece with
+ * the stream, fresh or sent again; what the application is told to be acknowledged must be what it wrote. */
 #include "tests/unit/lwip_rig.h"
 
 #include "lwip/nd6.h"
 #include "lwip/priv/nd6_priv.h"
 
 static const struct rig_options usual = {
-    .scale = 7, .window = 256 * 1024, .ack_every = 2, .bytes = 400000, .least = 65535, .most = 65535,
+    .scale = 7,
+    .window = 256 * 1024,
+    .ack_every = 2,
+    .bytes = 400000,
+    .least = 65535,
+    .most = 65535,
 };
 
 /* With nothing in the way bulk data goes in large segments, without it is as before. */
@@ -90,8 +95,8 @@ static void test_loss_at_the_end_of_a_burst(void **state)
     }
 }
 
-/* The peer shuts its window by surprise once a piece is lost, so that what is sent again fast waits to be sent while what is
- * behind it is under way. */
+/* The peer shuts its window by surprise once a piece is lost, so that what is sent again fast waits to be sent while
+ * what is behind it is under way. */
 static bool drop_and_shut(const struct rig_piece *piece)
 {
     if (!drop_victim(piece))
@@ -147,7 +152,8 @@ static void test_smallest_segments(void **state)
     }
 }
 
-/* A router says that the path takes less than the interface: pieces get smaller, those of segments queued before as well. */
+/* A router says that the path takes less than the interface: pieces get smaller, those of segments queued before as
+ * well. */
 static void test_path_mtu(void **state)
 {
     static const uint16_t mtus[] = { 1499, 1400, 1300, 1281, 1280 };

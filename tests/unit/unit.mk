@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_random_test net_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_random_test net_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -90,6 +90,8 @@ net_receive_test_kind := asan
 net_receive_test_sources := tests/unit/net_receive_test.c $(net_rig_sources)
 net_send_test_kind := asan
 net_send_test_sources := tests/unit/net_send_test.c $(net_rig_sources)
+net_gso_test_kind := asan
+net_gso_test_sources := tests/unit/net_gso_test.c $(net_rig_sources)
 net_random_test_kind := asan
 net_random_test_sources := tests/unit/net_random_test.c $(net_rig_sources)
 net_test_kind := asan
@@ -119,7 +121,10 @@ iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
 # lwIP itself, with our configuration, hooks and patch, and with its assertions, which the program leaves out. It casts buffers to
 # structures wherever they lie, and shifts bytes of options into the sign.
 unit_flags_lwip := $(unit_flags_asan) -fno-sanitize=alignment,shift -include tests/unit/lwip_host.h -Inet/port -isystem $(LWIP_DIR)/src/include
-unit_programs += segment_test
+unit_programs += segment_test netif_test
+netif_test_kind := lwip
+netif_test_sources := tests/unit/netif_test.c $(net_rig_sources) net/netif.c net/buffer.c net/offload.c net/segment.c $(wildcard net/pcb_hash.c)
+netif_test_more = $(segment_test_more)
 segment_test_kind := lwip
 segment_test_sources := tests/unit/segment_test.c tests/unit/lwip_rig.c net/segment.c $(wildcard net/pcb_hash.c)
 segment_test_more := $(filter-out %/httpd.o,$(lwip_sources:%.c=$(UNIT)/lwip-itself/%.o))
