@@ -13,6 +13,7 @@ import tapwatch
 import traffic
 import trafficmix
 import wires
+from rslib.netns import Netns
 from rslib.qemu import Guest, Machine
 from trafficmix import MB
 
@@ -253,5 +254,47 @@ def test_loss(image, address):
             dropped, sent = wire.dropped('port')
             assert dropped > 30 and watch.again > 10, f'{dropped} of {sent} dropped, {watch.again} sent again'
             assert watch.large['guest', 6 if ':' in address else 4] > 100
+            assert not watch.faults, watch.faults[:3]
+            guest.finish()
+
+
+# ---- a router with a narrow link behind it
+
+@pytest.mark.parametrize('mtu', [1280, 1400])
+@pytest.mark.parametrize('version', [4, 6])
+def test_narrow_path(image, version, mtu):
+    """The peer is behind a router whose further link takes less than either end's: what the guest sends gets there, by IPv6 once
+    the router has said so, by IPv4 in fragments that are not mixed up."""
+    guest_words = f'ip={wires.GUEST4}/24,gw={wires.HOST4} ip6={wires.GUEST6}/64,gw={wires.HOST6}'
+    address, near, far = {4: (wires.GUEST4, '198.18.1.1', '198.18.1.2'), 6: (wires.GUEST6, 'fd01::1', 'fd01::2')}[version]
+    bits = 24 if version == 4 else 64
+    with wires.make('tap') as wire, Netns() as behind:
+        wire.netns.run(['ip', 'link', 'add', 'near', 'type', 'veth', 'peer', 'name', 'far', 'netns', f'/proc/{behind.pid}/ns/net'])
+        for netns, device, end in ((wire.netns, 'near', near), (behind, 'far', far)):
+            netns.sysctl(f'net.ipv6.conf.{device}.accept_dad', 0)
+            netns.run(['ip', 'addr', 'add', f'{end}/{bits}', 'dev', device] + (['nodad'] if version == 6 else []))
+            netns.run(['ip', 'link', 'set', device, 'up'])
+        wire.netns.run(['ip', 'link', 'set', 'near', 'mtu', mtu])
+        behind.run(['ip', f'-{version}', 'route', 'add', 'default', 'via', near])
+        wire.netns.sysctl('net.ipv4.ip_forward', 1)
+        wire.netns.sysctl('net.ipv6.conf.all.forwarding', 1)
+        with Guest(Machine(image, append=guest_words, netdev=wire.netdev()), netns=wire.netns) as guest, \
+                tapwatch.TapWatch(wire.netns) as watch:
+            guest.wait_ready(30)
+            trafficmix.reach(wire, address)
+
+            def connected(port):
+                sock = behind.socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
+                sock.settimeout(20)
+                sock.connect((address, port))
+                return sock
+
+            for port in (19, 7, 19):            # the first connection finds out, later ones know
+                sock = connected(port)
+                if port == 19:
+                    traffic.tcp_chargen(sock, 5 * MB)
+                else:
+                    traffic.tcp_echo(sock, 2 * MB)
+            assert watch.large['guest', version] > 10
             assert not watch.faults, watch.faults[:3]
             guest.finish()
