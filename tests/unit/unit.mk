@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_random_test net_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_random_test net_test net_start_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -94,9 +94,12 @@ net_gso_test_kind := asan
 net_gso_test_sources := tests/unit/net_gso_test.c $(net_rig_sources)
 net_random_test_kind := asan
 net_random_test_sources := tests/unit/net_random_test.c $(net_rig_sources)
-net_test_kind := asan
-net_test_sources := tests/unit/net_test.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
+net_setup_sources := tests/unit/setup_rig.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
 	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+net_test_kind := asan
+net_test_sources := tests/unit/net_test.c $(net_setup_sources)
+net_start_test_kind := asan
+net_start_test_sources := tests/unit/net_start_test.c $(net_setup_sources)
 
 unit_programs += netserver_record_test
 netserver_record_test_kind := asan
