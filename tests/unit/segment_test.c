@@ -130,6 +130,44 @@ static void test_added_behind_what_is_sent_again(void **state)
     }
 }
 
+static bool drop_and_narrow(const struct rig_piece *piece)
+{
+    if (!drop_victim(piece))
+        return false;
+    rig.o.kind = WINDOW_SHUTS;
+    rig.shut_until = rig.now + 5000;
+    rig.gap = 6000;
+    return true;
+}
+
+/* A piece of a large segment is lost, and the peer takes back most of its window: as much of the segment as fits is
+ * sent again fast, though what is behind it is under way. No timer is waited for. */
+static void test_fast_into_a_narrow_window(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        struct rig_options o = usual;
+        o.bytes = 1000000;
+        o.ack_every = 30; /* so that much can be sent at a time */
+        o.v6 = i & 1;
+        o.copy = i & 2;
+        o.seed = i + 1;
+        rig_open(&o);
+        while (rig.furthest < 500000)
+            rig_run(1);
+        victim = rig.furthest + 1 + i * 1000;
+        times = 1;
+        rig.drop = drop_and_narrow;
+        while (times > 0)
+            rig_run(1);
+        check(rig.largest > 20000, "%s", rig_describe());
+        rig_run(100);
+        check(rig.rcv_nxt > victim, "%s", rig_describe());
+        rig_finish(60000);
+        rig_close();
+    }
+}
+
 /* ---- peers with odd sizes ---- */
 
 /* Segments smaller than their own options, among others. */
@@ -293,6 +331,7 @@ int main(void)
         cmocka_unit_test_teardown(test_any_piece_lost, tear_down),
         cmocka_unit_test_teardown(test_loss_at_the_end_of_a_burst, tear_down),
         cmocka_unit_test_teardown(test_added_behind_what_is_sent_again, tear_down),
+        cmocka_unit_test_teardown(test_fast_into_a_narrow_window, tear_down),
         cmocka_unit_test_teardown(test_smallest_segments, tear_down),
         cmocka_unit_test_teardown(test_path_mtu, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_at_once, tear_down),
