@@ -44,7 +44,8 @@ program_objects := $(patsubst %,$(BUILD)/program/%.o,$(basename $(program_source
 lwip_objects := $(lwip_sources:%.c=$(BUILD)/lwip/%.o)
 guest_test_objects := $(guest_test_sources:%.c=$(BUILD)/program/%.o)
 
-$(BUILD)/program/%.o: %.c Makefile
+# (deps.mk: where lwIP's headers are. The old ones may still be there.)
+$(BUILD)/program/%.o: %.c $(BUILD)/deps.mk Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) $(warnings) $(quirks) -c -o $@ $<

@@ -25,6 +25,7 @@
 #include "net/counters.h"
 #include "net/loop.h"
 #include "net/netif.h"
+#include "net/pcb_hash.h"
 #include "net/steer.h"
 
 #define PCI_VENDOR_VIRTIO  0x1af4
@@ -175,6 +176,7 @@ static struct netif *start_net(struct virtio_error *error)
 {
     if (!virtnet_layout(&device, (uint16_t)core_number(), error))
         return NULL;
+    pcb_hash_init();
     lwip_init();
     struct netif *netif = net_netif_add(&device.pair);
     if (netif == NULL) {

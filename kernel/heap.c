@@ -255,8 +255,13 @@ void *_realloc_r(struct _reent *r, void *old, size_t n)
     return realloc(old, n);
 }
 
-bool heap_low(void)
+bool heap_below(unsigned share)
 {
     uint64_t shared_out = stats.size - stats.lasting;
-    return shared_out - stats.used < shared_out / 8;
+    return shared_out - stats.used < shared_out / share;
+}
+
+bool heap_low(void)
+{
+    return heap_below(8);
 }

@@ -41,6 +41,9 @@ const struct heap_stats *heap_counters(void);
  * take more of it, so that receiving, ARP and ICMP still work. */
 bool heap_low(void);
 
+/* True when less than one part in `share` of the heap is left. */
+bool heap_below(unsigned share);
+
 /* Memory at a multiple of `align` (a power of two), for rings and buffers that live as long as the guest: never given
  * back. Cleared. NULL when there is none. */
 void *heap_alloc_aligned(size_t size, size_t align);

@@ -14,6 +14,8 @@ void counters_publish(const struct virtnet *net, const struct netif *netif)
         .mailbox = steer_mailbox(),
         .loop = net_loop_stats(),
         .heap = heap_counters(),
+        .connections = pcb_hash_stats(),
+        .timewait = timewait_stats(),
         .lwip = &lwip_stats,
         .recover = recover_stats(),
     };
@@ -42,6 +44,8 @@ const struct net_counters *counters_of(unsigned core)
 #define MAIL(field)  AT(mailbox, struct mailbox, stats.field)
 #define LOOP(field)  AT(loop, struct loop_stats, field)
 #define HEAP(field)  AT(heap, struct heap_stats, field)
+#define CONN(field)  AT(connections, struct pcb_hash_stats, field)
+#define TWAIT(field) AT(timewait, struct timewait_stats, field)
 #define GAUGE        .kind = METRIC_GAUGE
 #define SECONDS      .kind = METRIC_SECONDS
 
@@ -123,6 +127,11 @@ static const struct metric table[] = {
     { "mailbox_received", "", "Messages from other cores", MAIL(received) },
     { "mailbox_overflows", "", "Messages that the receiver's full mailbox did not take", MAIL(overflow) },
     { "mailbox_wakes", "", "Halted cores that a message made this core wake", MAIL(wakes) },
+
+    { "tcp_active", "", "TCP connections that are not in TIME_WAIT", GAUGE, CONN(active) },
+    { "tcp_time_wait", "", "TCP connections in TIME_WAIT", GAUGE, CONN(time_wait) },
+    { "tcp_reopened", "", "Connections in TIME_WAIT that a new one from the same port ended", TWAIT(reopened) },
+    { "tcp_evicted", "", "Connections in TIME_WAIT that ended early, because there were too many", TWAIT(evicted) },
 
     { "heap_size_bytes", "", "Bytes of the heap", GAUGE, HEAP(size) },
     { "heap_used_bytes", "", "Bytes handed out", GAUGE, HEAP(used) },

@@ -13,7 +13,9 @@
 #include "lwip/stats.h"
 #include "net/loop.h"
 #include "net/netif.h"
+#include "net/pcb_hash.h"
 #include "net/steer.h"
+#include "net/timewait.h"
 
 /* Where a core's counters are (public_core.counters). */
 struct net_counters {
@@ -23,6 +25,8 @@ struct net_counters {
     const struct mailbox *mailbox;
     const struct loop_stats *loop;
     const struct heap_stats *heap;
+    const struct pcb_hash_stats *connections;
+    const struct timewait_stats *timewait;
     const struct stats_ *lwip;
     const struct recover_stats *recover;
 };

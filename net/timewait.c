@@ -2,10 +2,15 @@
 #include <stddef.h>
 #include <string.h>
 #include <linux/if_ether.h>
+#include "kernel/memory.h"
 #include "lwip/priv/tcp_priv.h"
+#include "net/pcb_hash.h"
 #include "net/timewait.h"
 
-#define KEEP       64u /* connections in TIME_WAIT that are kept: lwIP walks the whole list for every SYN */
+/* Connections in TIME_WAIT that are kept, at most. Looking one up costs the same however many there are, but the pcb of
+ * each new connection is the one of the oldest: so many of them stay in a processor's second cache. */
+#define KEEP       1024u
+#define KEEP_LOW   64u /* when memory is low */
 #define IP4_HEADER 20u
 #define IP6_HEADER 40u
 #define TCP_HEADER 20u
@@ -124,14 +129,10 @@ static bool is_newer(const struct tcp_pcb *pcb, const struct syn *syn)
     return syn->has_time && (pcb->flags & TF_TIMESTAMP) != 0 && TCP_SEQ_GT(syn->time, pcb->ts_recent);
 }
 
-/* Ends what comes after `last` in the list: the oldest. */
-static void evict_after(struct tcp_pcb *last)
+void timewait_entered(void)
 {
-    while (last->next != NULL) {
-        struct tcp_pcb *pcb = last->next;
-        last->next = pcb->next;
-        tcp_pcb_purge(pcb);
-        tcp_free(pcb);
+    while (pcb_hash_stats()->time_wait > KEEP || (pcb_hash_stats()->time_wait > KEEP_LOW && heap_low())) {
+        tcp_abort(pcb_hash_oldest()); /* sends nothing in TIME_WAIT */
         stats.evicted++;
     }
 }
@@ -143,17 +144,11 @@ void timewait_make_way(const uint8_t *frame, uint32_t length)
     if (tcp == NULL)
         return;
     read_syn(frame, length, tcp, &syn);
-    unsigned n = 0;
-    for (struct tcp_pcb *pcb = tcp_tw_pcbs; pcb != NULL; pcb = pcb->next) {
-        if (matches(pcb, &syn)) {
-            if (is_newer(pcb, &syn)) {
-                tcp_pcb_remove(&tcp_tw_pcbs, pcb);
-                tcp_free(pcb);
-                stats.reopened++;
-            }
-            return;
-        }
-        if (++n == KEEP)
-            evict_after(pcb);
-    }
+    struct tcp_pcb *pcb = pcb_hash_first(&syn.source, syn.source_port, &syn.destination, syn.destination_port);
+    while (pcb != NULL && !matches(pcb, &syn))
+        pcb = pcb->hash_next;
+    if (pcb == NULL || pcb->state != TIME_WAIT || !is_newer(pcb, &syn))
+        return;
+    tcp_abort(pcb);
+    stats.reopened++;
 }

@@ -4,13 +4,14 @@
 #   PINS (pins.txt beside this script): lines "SHA256 FILE SOURCE-PACKAGE SUITE[,SUITE...]"
 #   FETCH_CACHE=DIR[:DIR]  folders to look in first (a file counts only if its SHA-256 is the pinned one)
 #   FETCH_KEEP_STATE=1     keep the private apt state (speeds up a second run)
-# No host is named: the archive's address is the one apt is set up with already (indextargets reads deb822 and one-line
-# files alike); only the suite differs. apt checks InRelease against Debian's archive keyring, then Sources, then the
-# file; the pinned SHA-256 is checked last. The system's apt state is not touched. Exit: 0 all there, 1 not.
+# From the archive that apt is set up with (archive.sh); only the suite differs. The pinned SHA-256 is checked last.
+# Exit: 0 all there, 1 not.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dest=${1:?usage: fetch-sources.sh DEST [PINS]}
 pins=${2:-$here/pins.txt}
+# shellcheck source-path=SCRIPTDIR source=archive.sh
+. "$here/archive.sh"
 say() { echo "fetch-sources: $*" >&2; }
 die() { say "$*"; exit 1; }
 
@@ -41,72 +42,10 @@ done <"$pins"
 [ ${#todo[@]} -gt 0 ] || exit 0
 
 by_hand="with these SHA-256 sums they can be put into $dest by hand:$(printf ' %s' "${todo[@]% * *}")"
-command -v apt-get >/dev/null || die "no apt-get here; $by_hand"
-keyring=
-for k in /usr/share/keyrings/debian-archive-keyring.{gpg,pgp}; do
-    if [ -r "$k" ]; then
-        keyring=$k
-        break
-    fi
-done
-[ -n "$keyring" ] || die "package debian-archive-keyring is missing"
-codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-
-# Base addresses of the archives that carry this machine's own release, component main.
-mapfile -t bases < <(apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
-    awk -F'|' -v c="$codename" \
-        '$3 == "main" && ($2 == c || $2 == "stable" || $2 == "oldstable") && !seen[$1]++ {print $1}')
-[ ${#bases[@]} -gt 0 ] || die "apt has no source for '$codename main' on this machine; $by_hand"
-
+archive_bases || die "$archive_why; $by_hand"
 state=$dest/.apt
 [ -n "${FETCH_KEEP_STATE:-}" ] || trap 'rm -rf "$state"' EXIT
 suites=$(printf '%s\n' "${todo[@]}" | awk '{print $4}' | tr ',' '\n' | sort -u)
-
-prepare() { # prepare BASE SUITE: a private apt that knows one archive, one suite, sources only
-    mkdir -p "$state"/{etc,lists/partial,cache/archives/partial,log,dl}
-    printf 'Types: deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$1" "$2" "$keyring" \
-        >"$state/etc/src.sources"
-    cat >"$state/apt.conf" <<C
-#clear APT::Update;
-#clear DPkg::Post-Invoke;
-#clear DPkg::Pre-Invoke;
-Dir::Etc::sourcelist "$state/etc/src.sources";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::Etc::trusted "/dev/null";
-Dir::Etc::trustedparts "/dev/null";
-Dir::State "$state";
-Dir::State::lists "$state/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$state/cache";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-Dir::Log "$state/log";
-Acquire::Languages "none";
-Acquire::PDiffs "false";
-Acquire::Retries "3";
-Acquire::http::Timeout "60";
-Acquire::https::Timeout "60";
-Acquire::AllowInsecureRepositories "false";
-Acquire::AllowDowngradeToInsecureRepositories "false";
-APT::Get::AllowUnauthenticated "false";
-APT::Update::Error-Mode "any";
-C
-    # As root, apt downloads as user _apt; where _apt cannot reach this folder, it is told not to try.
-    if [ "$(id -u)" = 0 ]; then
-        chown _apt "$state/dl" "$state/lists/partial" 2>/dev/null || true
-        if ! setpriv --reuid=_apt --regid=nogroup --clear-groups test -w "$state/dl" 2>/dev/null; then
-            echo 'APT::Sandbox::User "root";' >>"$state/apt.conf"
-        fi
-    fi
-}
-
-papt() { # papt COMMAND ARGS...: the private apt
-    local c=$1
-    shift
-    LC_ALL=C timeout 600 "$c" -c "$state/apt.conf" "$@"
-}
 
 have_all() {
     local t s f
@@ -120,15 +59,15 @@ fetch() { # fetch SHA256 FILE PACKAGE SUITE
     local sum=$1 file=$2 pkg=$3 suite=$4 ver
     # The package version whose index entry lists exactly this file with exactly this SHA-256: Debian revisions move
     # with point releases, the upstream archive stays.
-    ver=$(papt apt-cache showsrc --only-source "$pkg" 2>/dev/null |
+    ver=$(archive_apt "$state" apt-cache showsrc --only-source "$pkg" 2>/dev/null |
         awk -v s="$sum" -v f="$file" '/^Version:/ {v = $2} $1 == s && $3 == f && !p {print v; p = 1}')
     if [ -z "$ver" ]; then
         say "suite $suite has no $file with the pinned SHA-256; it has:" \
-            "$(papt apt-cache showsrc --only-source "$pkg" 2>/dev/null | awk '/^Version:/ {print $2}' | tr '\n' ' ')"
+            "$(archive_apt "$state" apt-cache showsrc --only-source "$pkg" 2>/dev/null | awk '/^Version:/ {print $2}' | tr '\n' ' ')"
         return
     fi
-    if ! (cd "$state/dl" && papt apt-get -q source --download-only --tar-only "$pkg=$ver") >"$state/log/source" 2>&1; then
-        say "$file: $(grep -m1 '^E:' "$state/log/source" || echo 'apt-get source failed')"
+    if ! archive_run "$state" apt-get -q source --download-only --tar-only "$pkg=$ver"; then
+        say "$file: $archive_why"
         return
     fi
     if ! have "$sum" "$state/dl/$file"; then
@@ -139,12 +78,11 @@ fetch() { # fetch SHA256 FILE PACKAGE SUITE
     say "$file: fetched ($pkg $ver, $suite)"
 }
 
-for base in "${bases[@]}"; do
+for base in "${archive_list[@]}"; do
     for suite in $suites; do
         ! have_all || break 2
-        prepare "$base" "$suite"
-        if ! papt apt-get -q update >"$state/log/update" 2>&1; then
-            say "suite $suite: $(grep -m1 -E '^[EW]:' "$state/log/update" || echo 'apt-get update failed')"
+        if ! archive_open "$state" deb-src "$base" "$suite" main; then
+            say "suite $suite: $archive_why"
             continue
         fi
         for t in "${todo[@]}"; do

@@ -5,10 +5,13 @@
 #   NETPERF=PATH      use this one; the server is the netserver beside it, if there is one
 #   RINGSIDE_CACHE    where it is kept (as in deps.sh); the second time nothing is fetched
 # In this order: $NETPERF; the cache; one that is installed; Debian's package of this machine's release (bookworm has it
-# in non-free) unpacked with dpkg -x; Debian's source package built. No host is named: the archives are those that apt is
-# set up with; apt's own state is not touched. Exit: 0, or 1 with one line per way that did not work.
+# in non-free) unpacked with dpkg -x; Debian's source package built, unmodified. From the archives that apt is set up with
+# (archive.sh). Exit: 0, or 1 with one line per way that did not work.
+#   NETPERF_FROM=package|source  that way only
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=archive.sh
+. "$here/archive.sh"
 say() { echo "netperf: $*" >&2; }
 usage() { say "usage: netperf.sh [--server]"; exit 2; }
 want=netperf
@@ -50,72 +53,24 @@ keep() { # keep FOLDER HOW: both programs, client last: where it is, the other i
     found "$dest/$want"
 }
 
-codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-keyring=
-for k in /usr/share/keyrings/debian-archive-keyring.{gpg,pgp}; do
-    if [ -r "$k" ]; then
-        keyring=$k
-        break
-    fi
-done
-
-package() { # package BASE: Debian's package from this archive, by a private apt
-    local state=$work/apt
-    rm -rf "$state"
-    mkdir -p "$state"/{etc,lists/partial,cache/archives/partial,log,dl}
-    printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main non-free\nSigned-By: %s\n' "$1" "$codename" "$keyring" \
-        >"$state/etc/netperf.sources"
-    cat >"$state/apt.conf" <<C
-#clear APT::Update;
-#clear DPkg::Post-Invoke;
-#clear DPkg::Pre-Invoke;
-Dir::Etc::sourcelist "$state/etc/netperf.sources";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::Etc::trusted "/dev/null";
-Dir::Etc::trustedparts "/dev/null";
-Dir::State "$state";
-Dir::State::lists "$state/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$state/cache";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-Dir::Log "$state/log";
-Acquire::Languages "none";
-Acquire::PDiffs "false";
-Acquire::Retries "3";
-Acquire::http::Timeout "60";
-Acquire::https::Timeout "60";
-Acquire::AllowInsecureRepositories "false";
-APT::Get::AllowUnauthenticated "false";
-APT::Sandbox::User "root";
-C
-    LC_ALL=C timeout 600 apt-get -c "$state/apt.conf" -q update >"$state/log/update" 2>&1 &&
-        (cd "$state/dl" && LC_ALL=C timeout 600 apt-get -c "$state/apt.conf" -q download netperf) >"$state/log/get" 2>&1 &&
-        dpkg -x "$state"/dl/netperf_*.deb "$work/package" >"$state/log/unpack" 2>&1
-}
-
-by_package() {
-    command -v apt-get >/dev/null && command -v dpkg >/dev/null || { say "no apt and dpkg here"; return 1; }
-    [ -n "$keyring" ] || { say "package debian-archive-keyring is missing"; return 1; }
-    local base
-    for base in $(apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
-        awk -F'|' -v c="$codename" \
-            '$3 == "main" && ($2 == c || $2 == "stable" || $2 == "oldstable") && !seen[$1]++ {print $1}'); do
-        if package "$base"; then
-            keep "$work/package/usr/bin" "Debian's package of $codename, unpacked" || true
+by_package() { # Debian's package, from an archive that has it
+    local base state=$work/apt
+    command -v dpkg >/dev/null || { say "no dpkg here"; return 1; }
+    archive_bases || { say "$archive_why"; return 1; }
+    for base in "${archive_list[@]}"; do
+        if archive_open "$state" deb "$base" "$archive_codename" "main non-free" && archive_run "$state" apt-get -q download netperf &&
+            dpkg -x "$state"/dl/netperf_*.deb "$work/package"; then
+            keep "$work/package/usr/bin" "Debian's package of $archive_codename, unpacked" || archive_why="its programs do not run"
         fi
     done
-    say "Debian's package could not be had: $(cat "$work"/apt/log/{update,get,unpack} 2>/dev/null | grep -m1 -E '^[EW]:' ||
-        echo "no archive of '$codename' with it")"
+    say "Debian's package could not be had: $archive_why"
     return 1
 }
 
 by_source() {
     local archive=$dest/netperf_2.7.0+git20210121.3bc455b+ds.orig.tar.xz
     "$here/fetch-sources.sh" "$dest" "$here/netperf-pins.txt" 9>&- || return 1
-    command -v autoreconf >/dev/null || { say "to build netperf's source, the packages autoconf and automake are needed"; return 1; }
+    "$here/packages.sh" netperf 9>&- || { say "to build netperf's source, packages are missing (line above)"; return 1; }
     mkdir -p "$work/source"
     tar -xf "$archive" -C "$work/source" --strip-components=1 --no-same-owner
     if ! (cd "$work/source" && ./autogen.sh && ./configure --enable-demo && make CFLAGS="-O2 -fcommon") \
@@ -126,6 +81,11 @@ by_source() {
     keep "$work/source/src" "built from Debian's source package"
 }
 
-by_package || by_source || true
+case ${NETPERF_FROM:-any} in
+package) by_package || true ;;
+source) by_source || true ;;
+any) by_package || by_source || true ;;
+*) say "NETPERF_FROM=$NETPERF_FROM: valid are package, source"; exit 2 ;;
+esac
 say "there is no netperf client here"
 exit 1

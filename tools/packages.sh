@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure of the Debian packages that a task needs.
-# Usage: packages.sh GROUP...        groups: build clang iso run test kvm bench
+# Usage: packages.sh GROUP...        groups: build clang iso run test kvm bench netperf
 #        packages.sh --list GROUP... prints the packages of the groups, one a line, and does nothing
 #
 # Nothing missing: silent, one dpkg query, apt is not called. Something missing: says what and why, then installs
@@ -12,14 +12,14 @@ set -euo pipefail
 # package | groups that need it | why. Names are those of Debian 12.
 table() {
     cat <<'TABLE'
-gcc                    | build,kvm,bench    | compiles the guest, newlib and lwIP
+gcc                    | build,kvm,bench,netperf | compiles the guest, newlib and lwIP
 binutils               | build,kvm,bench    | ld, ar, nm, objcopy
-make                   | build              | drives the build
-libc6-dev              | build,kvm,bench    | headers for the programs that run on the host
+make                   | build,netperf      | drives the build
+libc6-dev              | build,kvm,bench,netperf | headers for the programs that run on the host
 linux-libc-dev         | build              | the virtio structures and constants, in <linux/virtio_*.h>
 python3                | build,run,test,kvm,bench | the build's generators and tools/ringside
 debian-archive-keyring | build,kvm,bench    | checks the signature of the pinned sources
-xz-utils               | build              | unpacks lwIP
+xz-utils               | build,netperf      | unpacks lwIP
 clang                  | clang,test         | the second compiler
 grub-common            | iso,test           | grub-mkrescue
 grub-pc-bin            | iso,test           | GRUB for BIOS
@@ -40,13 +40,15 @@ gnuplot-nox            | bench              | draws the bench's plots
 chromium               | test               | shows the status page, without a screen
 chromium-driver        | test               | steers it
 python3-selenium       | test               | speaks to the driver
+autoconf               | netperf            | builds netperf's client from source, where Debian's package cannot be had
+automake               | netperf            | the same
 git                    | test               | lists the files whose formatting is checked
 iperf3                 | test               | a client for the guest's iperf3
 iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 
-groups="build clang iso run test kvm bench"
+groups="build clang iso run test kvm bench netperf"
 say() { echo "packages: $*" >&2; }
 die() { say "$1"; exit "${2:-2}"; }
 

@@ -11,6 +11,9 @@
 #define OLD_LOOKS    2      /* looks after which a record of 256 bytes will not get longer */
 #define KEEP_IDLE_MS 60000u /* clients that vanish are found out */
 #define SEGMENTS_MAX (TCP_SND_QUEUELEN / 2)
+/* Of the memory that tests do not get (heap_low) connections get one half, so that each hears why; the other half is
+ * for being connected at all: who cannot be served is told so by a reset. */
+#define RESERVE 16
 
 struct control {
     struct tcp_pcb *pcb;
@@ -84,10 +87,10 @@ static void start_test(struct control *c, const struct np_request *request)
     uint8_t record[NP_RECORD];
     if (c->test != NULL)
         np_test_leave(c->test);
-    c->test = np_test_start(c, &request->spec, &c->pcb->remote_ip);
+    c->test = heap_low() ? NULL : np_test_start(c, &request->spec, &c->pcb->remote_ip);
     if (c->test != NULL)
         return;
-    np_error(request->type, NP_ENOMEM, record);
+    np_error(request->type, NP_ENOBUFS, record);
     queue(c, record);
 }
 
@@ -184,9 +187,10 @@ static void on_error(void *arg, err_t err)
 err_t np_control_accept(void *arg, struct tcp_pcb *pcb, err_t err)
 {
     (void)arg;
-    struct control *c = err == ERR_OK && pcb != NULL ? calloc(1, sizeof *c) : NULL;
+    bool room = err == ERR_OK && pcb != NULL && !heap_below(RESERVE);
+    struct control *c = room ? calloc(1, sizeof *c) : NULL;
     if (c == NULL)
-        return ERR_MEM;
+        return ERR_MEM; /* lwIP resets it */
     c->pcb = pcb;
     controls++;
     ip_set_option(pcb, SOF_KEEPALIVE);

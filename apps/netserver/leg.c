@@ -3,6 +3,7 @@
 #include "apps/netserver/netserver.h"
 #include "kernel/clock.h"
 #include "kernel/core.h"
+#include "kernel/memory.h"
 #include "net/loop.h"
 
 static unsigned legs;
@@ -14,8 +15,8 @@ unsigned np_legs(void)
 
 void np_leg_open(struct np_record *record)
 {
-    struct leg *leg = calloc(1, sizeof *leg);
-    uint32_t error = NP_ENOMEM;
+    struct leg *leg = heap_low() ? NULL : calloc(1, sizeof *leg);
+    uint32_t error = NP_ENOBUFS;
     if (leg != NULL) {
         leg->record = record;
         leg->spec = &record->spec;

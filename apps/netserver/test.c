@@ -17,12 +17,13 @@
 #define PORT_TRIES   50u
 #define WISH_TRIES   4u /* the port may be on its way out with a test before */
 #define WISH_WAIT_MS 10u
-#define PAD_MS       4000u   /* how much longer than its time a test may take that is ended by the client */
-#define LOOK_MS      100u    /* ... looked at this often */
-#define QUIET_LOOKS  5u      /* ... and ended when so many looks in turn found nothing new */
-#define NO_DATA_MS   120000u /* a client that never begins */
-#define TIME_MAX_S   2000000 /* a longer test is one without limit */
-#define LINE         64u
+#define PAD_MS       4000u /* how much longer than its time a test may take that is ended by the client */
+#define LOOK_MS      100u  /* ... looked at this often */
+#define QUIET_LOOKS  5u    /* ... and ended when so many looks in turn found nothing new */
+#define NO_DATA_MS                                                                                                     \
+    30000u /* a client that never begins: five SYNs of it were lost, or it has given up and waits for results */
+#define TIME_MAX_S 2000000 /* a longer test is one without limit */
+#define LINE       64u
 
 enum state {
     OPENING,  /* legs are to say OPENED */

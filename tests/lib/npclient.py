@@ -130,6 +130,18 @@ def rr(control, count=3, request=10, response=20, **kwargs):
     return results
 
 
+def crr(control, count, request=1, response=1, **kwargs):
+    """A whole connect-per-request test by count; returns its results."""
+    port = control.start(omni(BOTH, -count, request, response, flags=CONN, **kwargs))
+    for _ in range(count):
+        with control.data(port) as sock:
+            exchange(sock, request, response, 1)
+            assert sock.recv(1) == b''
+    results = control.read()
+    assert word(results, 4) == 0 and word(results, 44) == count, f'{word(results, 44)} of {count} transactions'
+    return results
+
+
 def wait_until(seconds, condition, what):
     """Waits until condition() is true."""
     end = time.monotonic() + seconds

@@ -4,13 +4,14 @@
 
 #include "kernel/core.h"
 #include "kernel/public.h"
+#include "kernel/memory.h"
+#include "kernel/random.h"
 #include "kernel/smp.h"
 #include "lwip/init.h"
 #include "lwip/netif.h"
 #include "net/buffer.h"
 #include "net/netif.h"
 #include "net/steer.h"
-#include "net/timewait.h"
 
 #define TSO4      FEATURE_BIT(VIRTIO_NET_F_GUEST_TSO4)
 #define HOST_TSO4 FEATURE_BIT(VIRTIO_NET_F_HOST_TSO4)
@@ -41,11 +42,6 @@ void steer_tell_link(bool up)
     (void)up;
 }
 
-void timewait_make_way(const uint8_t *frame, uint32_t length)
-{
-    (void)frame, (void)length;
-}
-
 const struct shared *core_shared(void)
 {
     fail();
@@ -57,24 +53,19 @@ void core_wake(const struct shared *shared, unsigned core)
     (void)shared, (void)core;
 }
 
-void *rig_malloc(size_t n)
-{
-    return malloc(n);
-}
-
-void *rig_calloc(size_t n, size_t each)
-{
-    return calloc(n, each);
-}
-
-void rig_free(void *p)
-{
-    free(p);
-}
-
 uint32_t sys_now(void)
 {
     return 1;
+}
+
+bool heap_low(void)
+{
+    return false;
+}
+
+uint64_t random_next(void)
+{
+    return 4;
 }
 
 uint32_t net_random(void)

@@ -1,7 +1,7 @@
 /* Large segments (net/segment.c) in the real lwIP, with its assertions, against a peer that has small windows, takes
  * them back, and loses any part of a segment that the device has cut. The peer compares every byte of every piece with
  * the stream, fresh or sent again; what the application is told to be acknowledged must be what it wrote. */
-#include "tests/unit/lwip_rig.h"
+#include "tests/unit/segment_rig.h"
 
 #include "lwip/nd6.h"
 #include "lwip/priv/nd6_priv.h"

@@ -21,6 +21,8 @@ sources=(setup.sh mklab.py init lib.sh labtool.c echocheck.c ../rslib/kvmlab.py)
 # shellcheck source=/dev/null
 release=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_CODENAME:-}") || true
 
+# shellcheck source-path=SCRIPTDIR source=../archive.sh
+. "$root/tools/archive.sh"
 say() { echo "kvmlab: $*" >&2; }
 cannot() { echo "kvmlab: cannot be had here: $*" >&2; exit 77; }
 
@@ -41,77 +43,33 @@ flock -w 900 9 || { say "another setup has held $cache/kvmlab.lock for 15 minute
 tmp=$(mktemp -d "$cache/kvmlab-new.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-# The archives that carry this machine's own release: their addresses are what apt is already set up with.
-archives() {
-    # shellcheck disable=SC2016  # apt fills these in
-    apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
-        awk -F'|' '$3 == "main" && ($2 == "bookworm" || $2 == "oldstable" || $2 == "stable") && !seen[$1]++ {print $1}'
-}
-
-# papt COMMAND...: apt with the private state of the last prepare
-papt() { local c=$1; shift; LC_ALL=C "$c" -c "$tmp/apt/apt.conf" "$@"; }
-
-# prepare ARCHIVE SUITE: a private apt state that knows one archive and one suite, signed by Debian's own keys.
-# The system's apt state is neither used nor touched.
-prepare() {
-    local a=$tmp/apt
-    rm -rf "$a"
-    mkdir -p "$a"/{lists/partial,cache/archives/partial,log}
-    (umask 077; printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
-        "$1" "$2" /usr/share/keyrings/debian-archive-keyring.gpg >"$a/lab.sources")
-    chmod 644 "$a/lab.sources"
-    cat >"$a/apt.conf" <<CONF
-#clear APT::Update;
-Dir::Etc::sourcelist "$a/lab.sources";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::Etc::trusted "/dev/null";
-Dir::Etc::trustedparts "/dev/null";
-Dir::State "$a";
-Dir::State::lists "$a/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$a/cache";
-Dir::Log "$a/log";
-APT::Sandbox::User "root";
-APT::Update::Error-Mode "any";
-Acquire::Languages "none";
-Acquire::PDiffs "false";
-Acquire::Retries "3";
-Acquire::http::Timeout "60";
-CONF
-    papt apt-get -q update >"$a/log/update" 2>&1 || { grep -m1 -E '^[EW]:' "$a/log/update" >"$tmp/why"; return 1; }
-}
-
 # fetch SUITE PACKAGE...: downloads into $tmp/debs; linux-image-cloud-amd64 stands for the kernel it depends on.
-# On failure $tmp/why says what was wrong.
+# On failure $archive_why says what was wrong.
 fetch() {
-    local suite=$1 archive p names
+    local suite=$1 archive p names state=$tmp/apt
     shift
-    mkdir -p "$tmp/debs"
-    echo "apt has no source for 'bookworm main' on this machine" >"$tmp/why"
-    while read -r archive; do
-        prepare "$archive" "$suite" || continue
+    archive_bases || return 1
+    for archive in "${archive_list[@]}"; do
+        archive_open "$state" deb "$archive" "$suite" main || continue
         names=()
         for p in "$@"; do
             [ "$p" != linux-image-cloud-amd64 ] ||
-                p=$(papt apt-cache show "$p" | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n1)
+                p=$(archive_apt "$state" apt-cache show "$p" | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n1)
             names+=("$p")
         done
-        if (cd "$tmp/debs" && papt apt-get -q download "${names[@]}") >"$tmp/apt/log/download" 2>&1; then
+        if archive_run "$state" apt-get -q download "${names[@]}"; then
+            rm -rf "$tmp/debs"
+            mv "$state/dl" "$tmp/debs"
             say "fetched from $suite: ${names[*]}"
             return 0
         fi
-        grep -m1 -E '^[EW]:' "$tmp/apt/log/download" >"$tmp/why" || true
-    done < <(archives)
+    done
     return 1
 }
 
-reason() { sed 's|[a-z]*://[^ ]*|(archive)|g' "$tmp/why"; }
-
 # The network's part.
 if [ ! -e "$parts/complete" ]; then
-    fetch bookworm linux-image-cloud-amd64 busybox-static || cannot "$(reason)"
+    fetch bookworm linux-image-cloud-amd64 busybox-static || cannot "$archive_why"
     for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/root"; done
     "$here/mklab.py" parts "$tmp/root" "$tmp/parts"
     touch "$tmp/parts/complete"
@@ -136,7 +94,7 @@ for w in $want; do
         echo single >"$tmp/lab/thread" ;;
     backports)
         fetch bookworm-backports qemu-system-x86 qemu-system-common qemu-system-data seabios ||
-            { say "no QEMU from backports: $(reason)"; continue; }
+            { say "no QEMU from backports: $archive_why"; continue; }
         for d in "$tmp"/debs/*.deb; do dpkg-deb -x "$d" "$tmp/q"; done
         patch "$tmp/q/usr/bin/qemu-system-x86_64" || continue
         ! ldd "$tmp/lab/qemu" | grep -q 'not found' || continue

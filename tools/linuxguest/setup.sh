@@ -10,6 +10,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cache=${RINGSIDE_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/ringside}
+# shellcheck source-path=SCRIPTDIR source=../archive.sh
+. "$root/tools/archive.sh"
 parts=$cache/linuxguest-parts-1 # raise the number when other packages or modules are taken
 # shellcheck source=/dev/null
 release=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_CODENAME:-}") || true
@@ -32,63 +34,16 @@ flock -w 900 9 || { say "another set-up has held $cache/linuxguest.lock for 15 m
 tmp=$(mktemp -d "$cache/linuxguest-new.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 
-# The archives that carry this machine's own release: their addresses are what apt is already set up with.
-archives() {
-    # shellcheck disable=SC2016  # apt fills these in
-    apt-get indextargets --no-release-info --format '$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
-        awk -F'|' '$3 == "main" && ($2 == "bookworm" || $2 == "oldstable" || $2 == "stable") && !seen[$1]++ {print $1}'
-}
-
-# papt COMMAND...: apt with the private state of the last prepare
-papt() { local c=$1; shift; LC_ALL=C "$c" -c "$tmp/apt/apt.conf" "$@"; }
-
-# prepare ARCHIVE SUITE: a private apt state that knows one archive and one suite, signed by Debian's own keys.
-# The system's apt state is neither used nor touched.
-prepare() {
-    local a=$tmp/apt
-    rm -rf "$a"
-    mkdir -p "$a"/{lists/partial,cache/archives/partial,log}
-    (umask 077; printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
-        "$1" "$2" /usr/share/keyrings/debian-archive-keyring.gpg >"$a/guest.sources")
-    chmod 644 "$a/guest.sources"
-    cat >"$a/apt.conf" <<CONF
-#clear APT::Update;
-Dir::Etc::sourcelist "$a/guest.sources";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::Etc::trusted "/dev/null";
-Dir::Etc::trustedparts "/dev/null";
-Dir::State "$a";
-Dir::State::lists "$a/lists";
-Dir::State::status "/dev/null";
-Dir::Cache "$a/cache";
-Dir::Log "$a/log";
-APT::Sandbox::User "root";
-APT::Update::Error-Mode "any";
-Acquire::Languages "none";
-Acquire::PDiffs "false";
-Acquire::Retries "3";
-Acquire::http::Timeout "60";
-CONF
-    papt apt-get -q update >"$a/log/update" 2>&1 || { grep -m1 -E '^[EW]:' "$a/log/update" >"$tmp/why"; return 1; }
-}
-
-# fetch SUITE: the kernel that linux-image-amd64 depends on, and busybox, into $tmp/debs. On failure $tmp/why says what
-# was wrong.
+# The kernel that linux-image-amd64 depends on, and busybox, into $tmp/apt/dl. On failure $archive_why says what was wrong.
 fetch() {
-    local archive kernel
-    mkdir -p "$tmp/debs"
-    echo "apt has no source for '$1 main' on this machine" >"$tmp/why"
-    while read -r archive; do
-        prepare "$archive" "$1" || continue
-        kernel=$(papt apt-cache show linux-image-amd64 | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n1)
+    local base kernel state=$tmp/apt
+    archive_bases || return 1
+    for base in "${archive_list[@]}"; do
+        archive_open "$state" deb "$base" "$archive_codename" main || continue
+        kernel=$(archive_apt "$state" apt-cache show linux-image-amd64 | sed -n 's/^Depends: .*\(linux-image-[0-9][^ ,]*\).*/\1/p' | head -n1)
         say "fetching $kernel (70 MB) and busybox-static"
-        if (cd "$tmp/debs" && papt apt-get -q download "$kernel" busybox-static) >"$tmp/apt/log/download" 2>&1; then
-            return 0
-        fi
-        grep -m1 -E '^[EW]:' "$tmp/apt/log/download" >"$tmp/why" || true
-    done < <(archives)
+        archive_run "$state" apt-get -q download "$kernel" busybox-static && return 0
+    done
     return 1
 }
 
@@ -96,15 +51,15 @@ fetch() {
 wanted=('./boot/vmlinuz-*' './bin/busybox' './lib/modules/*/kernel/drivers/virtio/*' './lib/modules/*/kernel/net/core/*'
     './lib/modules/*/kernel/drivers/net/virtio_net.ko' './lib/modules/*/kernel/drivers/net/net_failover.ko')
 if [ ! -e "$parts/complete" ]; then
-    fetch bookworm || cannot "$(sed 's|[a-z]*://[^ ]*|(archive)|g' "$tmp/why")"
+    fetch || cannot "$archive_why"
     mkdir "$tmp/parts"
-    for d in "$tmp"/debs/*.deb; do
+    for d in "$tmp"/apt/dl/*.deb; do
         dpkg-deb --fsys-tarfile "$d" | tar -x -C "$tmp/parts" --no-same-owner --wildcards "${wanted[@]}" 2>/dev/null || true
     done
     touch "$tmp/parts/complete"
     rm -rf "$parts"
     mv -T "$tmp/parts" "$parts"
-    rm -rf "$tmp/debs" "$tmp/apt"
+    rm -rf "$tmp/apt"
 fi
 
 "$here/mkguest.py" "$parts" "$tmp/guest" "$here/init" "$netserver"

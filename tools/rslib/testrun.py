@@ -10,14 +10,14 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
 
-from .common import ROOT, packages
+from .common import ROOT, build_dir, packages
 
 PYTHON = '/usr/bin/python3'         # Debian's, for which python3-pytest is installed
 MAKE_SECONDS = 1800
 PYTEST_SECONDS, PYTEST_FULL_SECONDS = 3600, 6 * 3600
+CLAUSES_SECONDS = 300
 PYTEST_OK, PYTEST_FAILED, PYTEST_NONE_COLLECTED = 0, 1, 5
 
 
@@ -165,13 +165,29 @@ def run_pytest(full, select):
         tally = Tally()
         tally.fault('pytest: there is no tests/*/test_*.py')
         return tally
-    with tempfile.TemporaryDirectory(prefix='ringside-') as folder:
-        junit = os.path.join(folder, 'junit.xml')
-        color = '--color=' + ('yes' if sys.stdout.isatty() else 'no')
-        argv = [PYTHON, '-m', 'pytest', '-q', '-ra', color, f'--junitxml={junit}', *(['--full'] if full else []),
-                *(['-k', select] if select is not None else []), *folders]
-        status, _ = run(argv, PYTEST_FULL_SECONDS if full else PYTEST_SECONDS)
-        return junit_tally(junit, status, select is not None)
+    junit = junit_file()
+    if os.path.exists(junit):
+        os.unlink(junit)        # not the last run's, whatever becomes of this one
+    color = '--color=' + ('yes' if sys.stdout.isatty() else 'no')
+    argv = [PYTHON, '-m', 'pytest', '-q', '-ra', color, f'--junitxml={junit}', *(['--full'] if full else []),
+            *(['-k', select] if select is not None else []), *folders]
+    status, _ = run(argv, PYTEST_FULL_SECONDS if full else PYTEST_SECONDS)
+    return junit_tally(junit, status, select is not None)
+
+
+def junit_file():
+    """Where pytest's results are left."""
+    return os.path.join(build_dir(), 'tests.xml')
+
+
+def check_clauses():
+    """That each test which the table of the specification's clauses names has run and passed; returns the tally."""
+    tally = Tally()
+    results = [*glob.glob(os.path.join(build_dir(), 'unit', '*.xml')), junit_file()]
+    status, _ = run([PYTHON, os.path.join('tests', 'conformance', 'check.py'), '--results', *results], CLAUSES_SECONDS)
+    if status:
+        tally.fault(f'tests/conformance/check.py: exit status {status}, its findings are above')
+    return tally
 
 
 def main(options):
@@ -189,6 +205,8 @@ def main(options):
     else:
         print('unit tests are left out: -k selects among the others', flush=True)
     tally.add(run_pytest(options.full, options.select))
+    if options.select is None and os.geteuid() == 0:    # without rights the tests on tap devices are skipped
+        tally.add(check_clauses())
     for note in tally.notes:
         print(note)
     if not tally.passed and not tally.failed:
