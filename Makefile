@@ -67,6 +67,10 @@ $(lwip_objects): $(BUILD)/lwip/%.o: $(LWIP_DIR)/src/%.c $(BUILD)/deps.mk Makefil
 	$(call say,CC,$@)
 	$(Q)$(CC) $(program_flags) -w -c -o $@ $<
 
+# Its timers have memory of their own: net/port/timeout_memory.c.
+timeout_memory := -Dmemp_malloc=net_timeout_take -Dmemp_free=net_timeout_give
+$(BUILD)/lwip/core/timeouts.o: program_flags += $(timeout_memory)
+
 # What runs for each packet: more of it is taken into its callers, most where that costs least memory.
 hot_lwip := mem memp pbuf tcp tcp_in tcp_out udp inet_chksum ipv4/ip4 ipv4/icmp
 hot_apps := kernel/heap apps/echo $(addprefix apps/netserver/,leg leg_tcp leg_udp)

@@ -36,8 +36,8 @@ struct public_area {
     _Alignas(CACHE_LINE) uint32_t console_lock; /* by whoever prints: a line is not to be torn */
     _Alignas(CACHE_LINE) uint32_t phase;        /* enum phase; by core 0, for all at start-up */
     uint32_t reset_wanted; /* 1: by any core, which found the device unusable; 0: by core 0, when it has been reset */
-    uint32_t pairs;                             /* by core 0: queue pairs in use */
-    const void *net;                            /* by core 0: the device as negotiated (drivers/virtio/net.h) */
+    uint32_t pairs;        /* by core 0: queue pairs in use */
+    const void *net;       /* by core 0: the device as negotiated (drivers/virtio/net.h) */
     struct mailbox_system *mailboxes;
     struct public_core core[MAX_CORES];
 };

@@ -65,6 +65,7 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         return;
     }
     net_netif_trust(netif, frame->flags);
+    p->gso_size = frame->flags & VIRTNET_FRAME_LARGE;
     if (ether_input(p, &in->netif) != ERR_OK) {
         in->stats.rx_refused++;
         pbuf_free(p);

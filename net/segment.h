@@ -13,6 +13,13 @@ struct tcp_seg;
 /* Which IP versions' TCP the device segments (VIRTIO_NET_F_HOST_TSO4, 6). Before the first connection. */
 void segment_init(bool ip4, bool ip6);
 
+/* Bytes of data in a frame with `options` bytes of TCP options. A peer may ask for segments smaller than its options;
+ * lwIP puts one byte into each then. */
+static inline u16_t net_tcp_unit(const struct tcp_pcb *pcb, u32_t options)
+{
+    return pcb->mss > options ? (u16_t)(pcb->mss - options) : 1;
+}
+
 u16_t net_tcp_segment_larger(const struct tcp_pcb *pcb, u16_t usual);
 
 /* How many bytes, options counted in, tcp_write() may put into a segment when it is to queue `len` more. */
@@ -25,28 +32,45 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
     return net_tcp_segment_larger(pcb, usual);
 }
 
-/* The first segment to send, cut in two if it is a large one that does not fit into the window `wnd` (bytes from
- * pcb->lastack on) but a good part of it would. */
+/* The first segment to send, without what the peer has of it already, and cut in two if it is a large one that does not
+ * fit into the window `wnd` (bytes from pcb->lastack on) but a good part of it would. */
 struct tcp_seg *net_tcp_fit_first(struct tcp_pcb *pcb, u32_t wnd);
 static inline struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
 {
     return pcb->unsent != NULL ? net_tcp_fit_first(pcb, wnd) : NULL;
 }
 
+/* True if nothing was queued behind the segment: then data or FIN may be added to it. The last one that waits to be
+ * sent may be one that was lost, with later ones under way. */
+bool net_tcp_is_end(const struct tcp_pcb *pcb, const struct tcp_seg *seg);
+
+/* `unit`, or less where the path to the peer has a smaller MTU than the interface (RFC 8201); `bytes`: of the TCP
+ * header. IPv6 only: IPv4 packets may be fragmented on their way. */
+u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit);
+
 /* Notes on a segment that is about to be sent, its TCP header first in `p`, what the device must cut it into. */
 static inline void net_tcp_mark(struct pbuf *p, const struct tcp_hdr *header, const struct tcp_pcb *pcb)
 {
     if (pcb == NULL) /* a reset of nobody's */
         return;
-    u16_t bytes = TCPH_HDRLEN_BYTES(header), unit = (u16_t)(pcb->mss - (bytes - TCP_HLEN));
-    p->gso_size = p->tot_len - bytes > unit ? unit : 0;
+    u16_t bytes = TCPH_HDRLEN_BYTES(header), data = (u16_t)(p->tot_len - bytes);
+    u16_t unit = net_tcp_unit(pcb, bytes - TCP_HLEN);
+    if (data > 1280 - 60 - 40 && IP_IS_V6_VAL(pcb->remote_ip))
+        unit = net_tcp_path_unit(pcb, bytes, unit);
+    p->gso_size = data > unit ? unit : 0;
 }
 
-/* A segment with `p` has come in for `pcb`. What stands for many is acknowledged at once: lwIP would wait for a second
- * one, which a peer with a small window does not send. */
+/* How many packets are made of `p`, at most: so many IPv4 identifications are used up. */
+static inline u16_t net_ip_packets(const struct pbuf *p)
+{
+    return p->gso_size == 0 ? 1 : (u16_t)(p->tot_len / p->gso_size + 1);
+}
+
+/* A segment with `p` has come in for `pcb`. What stands for several is acknowledged at once (RFC 9293, 3.8.6.3): lwIP
+ * would wait for a second one, which a peer with a small window does not send. */
 static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (p->tot_len > 1000 && pcb->state == ESTABLISHED && p->tot_len > 2u * pcb->mss)
+    if (p->gso_size != 0 && pcb->state >= ESTABLISHED) /* a listening one has no flags */
         tcp_set_flags(pcb, TF_ACK_NOW);
     return ERR_OK;
 }

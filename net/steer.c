@@ -389,6 +389,7 @@ static void take_parcel(const struct message *m)
         return;
     }
     net_netif_trust(interface, (uint8_t)m->a);
+    p->gso_size = m->a & VIRTNET_FRAME_LARGE;
     if ((m->kind == MESSAGE_DATAGRAM ? ip_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }

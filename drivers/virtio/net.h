@@ -47,8 +47,9 @@ struct virtnet_frame {
     uint32_t bytes; /* without the header; as virtnet_receive() counted them */
     struct rx_buffer *buffer[VIRTNET_FRAME_PIECES];
     uint32_t length[VIRTNET_FRAME_PIECES]; /* bytes written into each, the first one's header included */
-    uint8_t flags;                         /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame */
-    uint8_t hash_report;                   /* VIRTIO_NET_HASH_REPORT_*; 0: the device gives no hash */
+    uint8_t flags;               /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame, and */
+#define VIRTNET_FRAME_LARGE 0x80 /* none of the header's: the frame stands for several (gso_type) */
+    uint8_t hash_report;         /* VIRTIO_NET_HASH_REPORT_*; 0: the device gives no hash */
     uint32_t hash;
 };
 

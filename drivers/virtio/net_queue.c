@@ -232,7 +232,10 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             read_hash(frame);
         frame->bytes = bytes;
         pair->rx_stats.packets++;
-        pair->rx_stats.gso += h.gso_type != VIRTIO_NET_HDR_GSO_NONE;
+        if (h.gso_type != VIRTIO_NET_HDR_GSO_NONE) {
+            frame->flags |= VIRTNET_FRAME_LARGE;
+            pair->rx_stats.gso++;
+        }
         pair->rx_stats.bytes += bytes;
         return true;
     }

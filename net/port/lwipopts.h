@@ -91,9 +91,11 @@
 /* Copied when it is queued: a file is closed when all of it is queued, which is before all of it has been sent. */
 #define HTTP_IS_DATA_VOLATILE(hs) TCP_WRITE_FLAG_COPY
 
-/* A segment longer than one frame may be, for the device to cut (net/segment.c): how many bytes each piece has. */
-#define LWIP_PBUF_CUSTOM_DATA         u16_t gso_size;
-#define LWIP_PBUF_CUSTOM_DATA_INIT(p) ((p)->gso_size = 0)
+/* Of a packet that stands for several: how many bytes of TCP data each has (of one received: anything but 0). Of a
+ * segment's first pbuf: how many bytes before what is in it are acknowledged, but not yet told to the application
+ * (net/segment.c). */
+#define LWIP_PBUF_CUSTOM_DATA         u16_t gso_size, acked;
+#define LWIP_PBUF_CUSTOM_DATA_INIT(p) ((p)->gso_size = (p)->acked = 0)
 
 #define LWIP_HOOK_FILENAME "net/hooks.h"
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)                                                \

@@ -54,21 +54,6 @@ const ip6_addr_t *net_nd6_gateway(struct netif *of, const ip6_addr_t *dest)
     return NULL;
 }
 
-void *heap_take(size_t n)
-{
-    return malloc(n);
-}
-
-void heap_give(void *p)
-{
-    free(p);
-}
-
-void *heap_take_cleared(size_t count, size_t size)
-{
-    return calloc(count, size);
-}
-
 bool heap_low(void)
 {
     return rig_heap_low;

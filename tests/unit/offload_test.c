@@ -333,6 +333,42 @@ static void test_random_bytes(void **state)
     check(asked > 1000, "only %u asked", asked);
 }
 
+/* A segment that the device is to cut: the type by the IP version, the headers' length with all options, and the
+ * pseudo-header's sum over the whole length (checked with the checksum of the whole, as if it were not cut). */
+static void test_segmentation(void **state)
+{
+    (void)state;
+    for (unsigned n = 0; n < 4000; n++) {
+        bool v6 = n % 2;
+        uint32_t data = 1 + chance_below(&seed, 65000), tcp = 20 + 4 * chance_below(&seed, 11);
+        struct frame f =
+            make(v6, TCP, v6 ? 0 : 4 * chance_below(&seed, 11), tcp - 20 + (data < 65300 - tcp ? data : 1000));
+        uint16_t size = (uint16_t)(1 + chance_below(&seed, 65535));
+        uint32_t headers = ETHERNET + f.ip + tcp, given = headers + chance_below(&seed, f.n - headers + 1);
+        f.byte[ETHERNET + f.ip + 12] = (uint8_t)(tcp / 4 << 4 | (n & 15));
+        memcpy(f.before, f.byte, f.n);
+        struct virtio_net_hdr_v1 h;
+        uint8_t *first = malloc(given); /* what is not in the slot is not there */
+        memcpy(first, f.byte, given);
+        assert_true(offload(&h, first, given));
+        offload_segmentation(&h, first, size);
+        memcpy(f.byte, first, given);
+        free(first);
+        assert_int_equal(h.gso_type, v6 ? VIRTIO_NET_HDR_GSO_TCPV6 : VIRTIO_NET_HDR_GSO_TCPV4);
+        assert_int_equal(h.gso_size, size);
+        assert_int_equal(h.hdr_len, headers);
+        assert_int_equal(h.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
+        assert_int_equal(h.csum_start, ETHERNET + f.ip);
+        assert_int_equal(h.csum_offset, 16);
+        assert_int_equal(h.num_buffers, 0);
+        device(&h, f.byte, f.n);
+        check(get16(f.byte + f.field_at) == reference(&f), "checksum of %u bytes", f.n);
+        put16(f.byte + f.field_at, 0);
+        assert_memory_equal(f.byte, f.before, f.n);
+        drop(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup(test_broken_headers, set_up),
         cmocka_unit_test_setup(test_truncated, set_up),
         cmocka_unit_test_setup(test_random_bytes, set_up),
+        cmocka_unit_test_setup(test_segmentation, set_up),
     };
 
     return cmocka_run_group_tests_name("offload", tests, NULL, NULL);

@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_random_test net_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_random_test net_test net_start_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -93,11 +93,16 @@ net_receive_test_kind := asan
 net_receive_test_sources := tests/unit/net_receive_test.c $(net_rig_sources)
 net_send_test_kind := asan
 net_send_test_sources := tests/unit/net_send_test.c $(net_rig_sources)
+net_gso_test_kind := asan
+net_gso_test_sources := tests/unit/net_gso_test.c $(net_rig_sources)
 net_random_test_kind := asan
 net_random_test_sources := tests/unit/net_random_test.c $(net_rig_sources)
-net_test_kind := asan
-net_test_sources := tests/unit/net_test.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
+net_setup_sources := tests/unit/setup_rig.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
 	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+net_test_kind := asan
+net_test_sources := tests/unit/net_test.c $(net_setup_sources)
+net_start_test_kind := asan
+net_start_test_sources := tests/unit/net_start_test.c $(net_setup_sources)
 
 unit_programs += netserver_record_test
 netserver_record_test_kind := asan
@@ -105,10 +110,10 @@ netserver_record_test_sources := tests/unit/netserver_record_test.c apps/netserv
 
 # The real lwIP, configured as in the guest. Its own sources are not held to our warnings.
 unit_programs += pcb_hash_test
-unit_flags_lwip := $(unit_flags_asan) -Inet/port -isystem $(LWIP_DIR)/src/include
+unit_flags_lwip := $(unit_flags_asan) -fno-sanitize=alignment,shift -Inet/port -isystem $(LWIP_DIR)/src/include
 unit_lwip_objects := $(patsubst %.c,$(UNIT)/upstream/%.o,$(filter-out apps/%,$(lwip_sources)))
 pcb_hash_test_kind := lwip
-pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c net/timewait.c net/segment.c net/port/chksum.c # includes pcb_hash.c
+pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c tests/unit/lwip_memory.c net/timewait.c net/segment.c net/port/chksum.c net/port/timeout_memory.c # includes pcb_hash.c
 pcb_hash_test_objects := $(unit_lwip_objects)
 
 # What the specification says and the tests above do not show: tests/conformance names them.
@@ -127,10 +132,19 @@ unit_programs += iperf3_text_test
 iperf3_text_test_kind := asan
 iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
 
+unit_programs += segment_test netif_test
+segment_test_kind := lwip
+segment_test_sources := tests/unit/segment_test.c tests/unit/segment_rig.c net/segment.c net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
+segment_test_objects := $(unit_lwip_objects)
+netif_test_kind := lwip
+netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_memory.c $(net_rig_sources) net/netif.c net/buffer.c net/offload.c net/segment.c \
+	net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
+netif_test_objects := $(unit_lwip_objects)
+
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o) $$($(1)_objects)
 	$$(UNIT_CC) $$(unit_flags_$$($(1)_kind)) -o $$@ $$^ -lcmocka -lpthread
-unit_objects += $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o)
+unit_objects += $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o) $$($(1)_objects)
 endef
 $(foreach p,$(unit_programs),$(eval $(call unit_program,$(p))))
 
@@ -142,7 +156,7 @@ endef
 $(foreach k,asan tsan fast bare lwip,$(eval $(call unit_kind,$(k))))
 $(UNIT)/upstream/%.o: $(LWIP_DIR)/src/%.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $(@D)
-	$(UNIT_CC) $(unit_flags_lwip) -w -c -o $@ $<
+	$(UNIT_CC) $(unit_flags_lwip) $(if $(findstring core/timeouts,$@),$(timeout_memory)) -w -c -o $@ $<
 
 .PHONY: unit unit-build
 unit-build: $(unit_programs:%=$(UNIT)/%)

@@ -109,6 +109,11 @@ class Netns:
             self._keeper.stderr.close()
             self._keeper = None
 
+    @property
+    def pid(self):
+        """A process inside, by which others name the namespace: /proc/PID/ns/net."""
+        return self._keeper.pid
+
     def enter(self, argv):
         """The same command, run inside the namespace. The process keeps its pid: nsenter becomes the command."""
         if not self._keeper:

@@ -1,0 +1,344 @@
+/* Large segments (net/segment.c) in the real lwIP, with its assertions, against a peer that has small windows, takes
+ * them back, and loses any part of a segment that the device has cut. The peer compares every byte of every piece with
+ * the stream, fresh or sent again; what the application is told to be acknowledged must be what it wrote. */
+#include "tests/unit/segment_rig.h"
+
+#include "lwip/nd6.h"
+#include "lwip/priv/nd6_priv.h"
+
+static const struct rig_options usual = {
+    .scale = 7,
+    .window = 256 * 1024,
+    .ack_every = 2,
+    .bytes = 400000,
+    .least = 65535,
+    .most = 65535,
+};
+
+/* With nothing in the way bulk data goes in large segments, without it is as before. */
+static void test_bulk(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 16; i++) {
+        struct rig_options o = usual;
+        o.v6 = i & 1;
+        o.timestamps = i & 2;
+        o.copy = i & 4;
+        o.no_offload = i & 8;
+        o.seed = i + 1;
+        rig_open(&o);
+        rig_finish(20000);
+        check(o.no_offload ? rig.large == 0 : rig.largest > 20000, "%s", rig_describe());
+        check(rig.again == 0, "%s", rig_describe());
+        rig_close();
+    }
+}
+
+/* ---- loss of one piece, whichever it is ---- */
+
+static uint32_t victim;
+static unsigned times;
+
+static bool drop_victim(const struct rig_piece *piece)
+{
+    uint32_t at = piece->seq - rig.irs - 1;
+    if (rig.established && piece->len > 0 && at <= victim && victim < at + piece->len && times > 0) {
+        times--;
+        return true;
+    }
+    return false;
+}
+
+/* Lost once, it comes by fast retransmission; lost again and again, by the timer. */
+static void test_any_piece_lost(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 400; i++) {
+        struct rig_options o = usual;
+        o.bytes = 700000 + i * 7; /* at first segments are small, as the congestion window is */
+        o.copy = i % 2;
+        o.v6 = i % 4 / 2;
+        o.timestamps = i % 3 == 0;
+        o.close_at_once = i % 5 < 2;
+        o.seed = i + 1;
+        victim = o.bytes - 1 - (399 - i) * 1000;
+        times = 1 + i % 4;
+        rig_open(&o);
+        rig.drop = drop_victim;
+        rig_finish(60000);
+        check(times == 0, "nothing was lost; %s", rig_describe());
+        rig_close();
+    }
+}
+
+/* The same while the application has nothing more to send until later: what it writes then comes behind what is under
+ * way, though that may just be sent again. */
+static void test_loss_at_the_end_of_a_burst(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 300; i++) {
+        struct rig_options o = usual;
+        o.bytes = 600000;
+        o.pace_ms = 1 + i % 9;
+        o.burst = 100000;
+        o.least = 1000 + 100 * (i % 30);
+        o.most = o.least * 3;
+        o.copy = i % 2;
+        o.nodelay = i % 3 == 0;
+        o.seed = i + 1;
+        victim = 300000 + i * 997;
+        times = 1 + i % 2;
+        rig_open(&o);
+        rig.drop = drop_victim;
+        rig_finish(60000);
+        rig_close();
+    }
+}
+
+/* The peer shuts its window by surprise once a piece is lost, so that what is sent again fast waits to be sent while
+ * what is behind it is under way. */
+static bool drop_and_shut(const struct rig_piece *piece)
+{
+    if (!drop_victim(piece))
+        return false;
+    rig.shut_until = rig.now + 1200;
+    rig.gap = 0;
+    return true;
+}
+
+/* What the application writes then, or the end of the stream, belongs behind all of it. */
+static void test_added_behind_what_is_sent_again(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 200; i++) {
+        struct rig_options o = usual;
+        o.kind = WINDOW_SHUTS;
+        o.window = 16384;
+        o.bytes = 1000 + 100 * i;
+        o.pace_ms = 20;
+        o.burst = 1000;
+        o.least = o.most = 100; /* the first one of a burst is lost */
+        o.nodelay = o.close_at_once = true;
+        o.copy = i % 2;
+        o.seed = i + 1;
+        victim = o.bytes / 1000 * 1000 - 1000;
+        times = 1;
+        rig_open(&o);
+        rig.drop = drop_and_shut;
+        rig_finish(60000);
+        rig_close();
+    }
+}
+
+static bool drop_and_narrow(const struct rig_piece *piece)
+{
+    if (!drop_victim(piece))
+        return false;
+    rig.o.kind = WINDOW_SHUTS;
+    rig.shut_until = rig.now + 5000;
+    rig.gap = 6000;
+    return true;
+}
+
+/* A piece of a large segment is lost, and the peer takes back most of its window: as much of the segment as fits is
+ * sent again fast, though what is behind it is under way. No timer is waited for. */
+static void test_fast_into_a_narrow_window(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        struct rig_options o = usual;
+        o.bytes = 1000000;
+        o.ack_every = 30; /* so that much can be sent at a time */
+        o.v6 = i & 1;
+        o.copy = i & 2;
+        o.seed = i + 1;
+        rig_open(&o);
+        while (rig.furthest < 500000)
+            rig_run(1);
+        victim = rig.furthest + 1 + i * 1000;
+        times = 1;
+        rig.drop = drop_and_narrow;
+        while (times > 0)
+            rig_run(1);
+        check(rig.largest > 20000, "%s", rig_describe());
+        rig_run(100);
+        check(rig.rcv_nxt > victim, "%s", rig_describe());
+        rig_finish(60000);
+        rig_close();
+    }
+}
+
+/* ---- peers with odd sizes ---- */
+
+/* Segments smaller than their own options, among others. */
+static void test_smallest_segments(void **state)
+{
+    static const uint16_t sizes[] = { 1, 2, 11, 12, 13, 14, 20, 64, 88, 536 };
+
+    (void)state;
+    for (unsigned i = 0; i < 4 * COUNT_OF(sizes); i++) {
+        struct rig_options o = usual;
+        o.mss = sizes[i / 4];
+        o.timestamps = i & 1;
+        o.v6 = i & 2;
+        o.bytes = 200u * o.mss;
+        o.loss = i % 3 * 10;
+        o.seed = i + 1;
+        rig_open(&o);
+        rig_finish(2000000);
+        rig_close();
+    }
+}
+
+/* A router says that the path takes less than the interface: pieces get smaller, those of segments queued before as
+ * well. */
+static void test_path_mtu(void **state)
+{
+    static const uint16_t mtus[] = { 1499, 1400, 1300, 1281, 1280 };
+
+    (void)state;
+    for (unsigned i = 0; i < 4 * COUNT_OF(mtus); i++) {
+        struct rig_options o = usual;
+        o.v6 = true;
+        o.timestamps = i & 1;
+        o.mtu = i & 2 ? 9000 : 1500;
+        o.mss = i & 2 ? 8940 : 0;
+        o.bytes = 900000;
+        o.seed = i + 1;
+        rig_open(&o);
+        rig_run(8);
+        check(rig.rcv_nxt < 300000, "%s", rig_describe());
+        ip6_addr_copy(destination_cache[0].destination_addr, *ip_2_ip6(&rig.pcb->remote_ip));
+        destination_cache[0].pmtu = mtus[i / 4];
+        rig.path_mtu = mtus[i / 4];
+        rig_finish(60000);
+        check(rig.large > 0, "%s", rig_describe());
+        memset(destination_cache, 0, sizeof destination_cache[0]);
+        rig_close();
+    }
+}
+
+/* ---- receiving ---- */
+
+/* A segment that stands for several is acknowledged at once, a single one with the next or when the timer says. */
+static void test_acknowledged_at_once(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct rig_options o = usual;
+        o.bytes = 2; /* of which the second is not written: the connection stays as it is */
+        o.pace_ms = 1000000;
+        o.burst = 1;
+        o.v6 = i & 1;
+        o.timestamps = i & 2;
+        uint32_t mss = i & 4 ? 536 : 1400;
+        o.mss = (uint16_t)mss;
+        rig_open(&o);
+        rig_run(300);
+        rig_send(0, mss, 0);
+        assert_int_equal(rig.guest_ack, 0);
+        rig_run(300);
+        assert_int_equal(rig.guest_ack, mss);
+        uint64_t acks = rig.guest_acks;
+        rig_send(mss, 2 * mss, (uint16_t)mss);
+        assert_int_equal(rig.guest_ack, 3 * mss);
+        rig_send(3 * mss, mss + 1, (uint16_t)mss);
+        assert_int_equal(rig.guest_ack, 4 * mss + 1);
+        rig_send(4 * mss + 1, 45 * mss, (uint16_t)mss);
+        assert_int_equal(rig.guest_ack, 49 * mss + 1);
+        assert_int_equal(rig.guest_acks, acks + 3);
+        rig_run(1000);
+        assert_int_equal(rig.guest_acks, acks + 3);
+        rig_close();
+    }
+}
+
+/* ---- random walks ---- */
+
+static uint32_t pick(uint64_t *seed, const uint32_t *from, unsigned n)
+{
+    return from[chance_below(seed, n)];
+}
+#define PICK(seed, ...) pick(seed, (const uint32_t[]){ __VA_ARGS__ }, COUNT_OF(((const uint32_t[]){ __VA_ARGS__ })))
+
+static struct rig_options random_options(uint64_t *seed)
+{
+    struct rig_options o = { .seed = chance(seed) | 1 };
+    o.v6 = chance_below(seed, 2);
+    o.no_offload = chance_below(seed, 12) == 0;
+    o.timestamps = chance_below(seed, 2);
+    o.mtu = (uint16_t)PICK(seed, 1500, 1500, 9000, 1280);
+    o.mss = (uint16_t)PICK(seed, 0, 0, 536, 1220, 8960);
+    o.scale = (int)PICK(seed, 0, 2, 7, 14, 255);
+    if (o.scale == 255)
+        o.scale = -1;
+    o.kind = (enum rig_window)chance_below(seed, 4);
+    o.window = PICK(seed, 2048, 4096, 16384, 65535, 65535, 256 * 1024, 1 << 20);
+    if (o.scale == 14 && o.window < 65536)
+        o.window = 65536;
+    o.rate = PICK(seed, 100, 1000, 10000);
+    o.ack_every = PICK(seed, 1, 2, 2, 10);
+    o.loss = PICK(seed, 0, 0, 1, 10, 30, 50);
+    o.reorder = PICK(seed, 0, 0, 10, 100);
+    o.busy_ms = PICK(seed, 0, 0, 3, 20);
+    o.no_memory = PICK(seed, 0, 0, 0, 5);
+    o.copy = chance_below(seed, 2);
+    o.mix = chance_below(seed, 3) == 0;
+    o.nodelay = chance_below(seed, 3) == 0;
+    o.bytes = PICK(seed, 1, 1000, 20000, 100000, 300000);
+    o.least = PICK(seed, 1, 100, 1448, 30000);
+    o.most = o.least + PICK(seed, 0, 100, 2000, 30000);
+    if (o.least == 1)
+        o.bytes = o.bytes < 20000 ? o.bytes : 20000;
+    o.pace_ms = PICK(seed, 0, 0, 1, 7, 100);
+    o.burst = PICK(seed, 10000, 70000);
+    o.close_at_once = chance_below(seed, 2);
+    return o;
+}
+
+static void test_random_walks(void **state)
+{
+    const char *count = getenv("UNIT_ROUNDS");
+    unsigned rounds = count != NULL ? (unsigned)atoi(count) : 1500;
+    (void)state;
+    for (unsigned i = 0; i < rounds; i++) {
+        uint64_t seed = chance_seed(0x7e61) + i * 0xd1342543de82ef95ull;
+        for (unsigned n = 0; n < 4; n++)
+            chance(&seed);
+        struct rig_options o = random_options(&seed);
+        const char *only = getenv("UNIT_ONLY");
+        if (only != NULL && (unsigned)atoi(only) != i)
+            continue;
+        if (getenv("UNIT_VERBOSE"))
+            print_message("walk %u\n", i);
+        rig_open(&o);
+        rig_finish(3600000);
+        rig_close();
+    }
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    rig_close();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_bulk, tear_down),
+        cmocka_unit_test_teardown(test_any_piece_lost, tear_down),
+        cmocka_unit_test_teardown(test_loss_at_the_end_of_a_burst, tear_down),
+        cmocka_unit_test_teardown(test_added_behind_what_is_sent_again, tear_down),
+        cmocka_unit_test_teardown(test_fast_into_a_narrow_window, tear_down),
+        cmocka_unit_test_teardown(test_smallest_segments, tear_down),
+        cmocka_unit_test_teardown(test_path_mtu, tear_down),
+        cmocka_unit_test_teardown(test_acknowledged_at_once, tear_down),
+        cmocka_unit_test_teardown(test_random_walks, tear_down),
+    };
+
+    if (getenv("UNIT_TEST"))
+        cmocka_set_test_filter(getenv("UNIT_TEST"));
+    return cmocka_run_group_tests_name("segment", tests, NULL, NULL);
+}
