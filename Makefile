@@ -74,7 +74,7 @@ $(BUILD)/lwip/core/timeouts.o: program_flags += $(timeout_memory)
 # What runs for each packet: more of it is taken into its callers, most where that costs least memory.
 hot_lwip := mem memp pbuf tcp tcp_in tcp_out udp inet_chksum ipv4/ip4 ipv4/icmp
 hot_apps := kernel/heap apps/echo $(addprefix apps/netserver/,leg leg_tcp leg_udp)
-hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer ether loop netif offload segment steer port/chksum)
+hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer ether loop netif offload pcb_hash segment steer port/chksum)
 inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
 $(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
 $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
