@@ -163,6 +163,7 @@ def connects_in_fragments(wire, guest):
         for target, source in ((GUEST4, station.ip4), (GUEST6, station.ip6)):
             ask = stations.arp_request if len(target) == 4 else stations.solicitation
             tap.send(ask(station, target))
+            tap.collect(0.2)        # every core has learned where the station is: where the device steers, the rest may overtake
             kind, parse = (b'\x08\x00', frames.parse_ip4) if len(target) == 4 else (b'\x86\xdd', frames.parse_ip6)
 
             def answer(port):
