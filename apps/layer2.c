@@ -23,30 +23,14 @@
 #define LAYER2_APP(id, ports_, argument_, check_, layer2_)                                                             \
     APP(id, .ports = ports_, .argument = argument_, .check = check_, .layer2 = layer2_)
 
-static unsigned release(struct virtnet_pair *pair, unsigned budget)
+static void forget(struct virtnet_pair *pair, const struct virtnet_frame *frame)
 {
-    struct virtnet_frame frame;
-    unsigned n = 0;
-    for (; n < budget && virtnet_receive(pair, &frame); n++)
-        for (uint16_t i = 0; i < frame.count; i++)
-            virtnet_release(frame.buffer[i]);
-    return n;
-}
-
-static void refill(struct virtnet_pair *pair)
-{
-    if (virtqueue_capacity(&pair->rx) > 0)
-        virtnet_refill(pair);
+    (void)pair;
+    for (uint16_t i = 0; i < frame->count; i++)
+        virtnet_release(frame->buffer[i]);
 }
 
 /* ---- rxonly ---- */
-
-static unsigned rxonly_turn(struct virtnet_pair *pair, unsigned budget)
-{
-    unsigned n = release(pair, budget);
-    refill(pair);
-    return n;
-}
 
 static bool never_waits(const struct virtnet_pair *pair)
 {
@@ -54,7 +38,7 @@ static bool never_waits(const struct virtnet_pair *pair)
     return false;
 }
 
-static const struct layer2 rxonly_layer2 = { .turn = rxonly_turn, .waiting = never_waits };
+static const struct layer2 rxonly_layer2 = { .frame = forget, .waiting = never_waits };
 LAYER2_APP(rxonly, "every frame", NULL, NULL, &rxonly_layer2);
 
 /* ---- macswap ---- */
@@ -101,28 +85,23 @@ static unsigned take_back(struct virtnet_pair *pair, unsigned budget)
     unsigned n = 0;
     uint32_t length;
     void *token;
-    for (; n < budget && (token = virtqueue_pop(&pair->tx, &length)) != NULL; n++)
+    for (; n < 2 * budget && (token = virtqueue_pop(&pair->tx, &length)) != NULL; n++)
         macswap_sent(pair, token);
     return n;
 }
 
 /* What comes in while the way out is full is dropped, as a bridge does it. */
-static unsigned macswap_turn(struct virtnet_pair *pair, unsigned budget)
+static void macswap_frame(struct virtnet_pair *pair, const struct virtnet_frame *frame)
 {
-    struct virtnet_frame frame;
-    unsigned n = take_back(pair, 2 * budget);
-    for (unsigned i = 0; i < budget && virtnet_receive(pair, &frame); i++, n++) {
-        if (send_back(pair, &frame))
-            continue;
-        pair->tx_stats.no_room++;
-        for (uint16_t k = 0; k < frame.count; k++)
-            virtnet_release(frame.buffer[k]);
-    }
-    refill(pair);
-    return n;
+    if (send_back(pair, frame))
+        return;
+    pair->tx_stats.no_room++;
+    forget(pair, frame);
 }
 
-static const struct layer2 macswap_layer2 = { .turn = macswap_turn, .waiting = never_waits, .sent = macswap_sent };
+static const struct layer2 macswap_layer2 = {
+    .frame = macswap_frame, .turn = take_back, .waiting = never_waits, .sent = macswap_sent
+};
 LAYER2_APP(macswap, "every frame", NULL, NULL, &macswap_layer2);
 
 /* ---- txonly ---- */
@@ -178,13 +157,12 @@ static bool send_one(struct virtnet_pair *pair)
 
 static unsigned txonly_turn(struct virtnet_pair *pair, unsigned budget)
 {
-    unsigned n = release(pair, budget) + virtnet_reclaim(pair, 2 * budget, NULL);
+    unsigned n = virtnet_reclaim(pair, 2 * budget, NULL);
     for (unsigned i = 0; i < budget && left > 0 && send_one(pair); i++, n++) {
         left--;
         if (++sent, left == 0)
             log_info("txonly", "all %llu frames of %u bytes are queued", (unsigned long long)sent, size);
     }
-    refill(pair);
     return n;
 }
 
@@ -199,6 +177,8 @@ static void txonly_begin(unsigned core, unsigned cores)
     left = total / cores + (core < total % cores);
 }
 
-static const struct layer2 txonly_layer2 = { .turn = txonly_turn, .waiting = txonly_waiting, .begin = txonly_begin };
+static const struct layer2 txonly_layer2 = {
+    .frame = forget, .turn = txonly_turn, .waiting = txonly_waiting, .begin = txonly_begin
+};
 LAYER2_APP(txonly, "no port: it only sends", "SIZE,COUNT with SIZE 60..1514 and COUNT 1..1000000000", txonly_check,
            &txonly_layer2);

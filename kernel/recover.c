@@ -1,4 +1,6 @@
 #include "kernel/recover.h"
+#include "kernel/core.h"
+#include "kernel/public.h"
 #include "kernel/clock.h"
 #include "kernel/console.h"
 #include "kernel/panic.h"
@@ -12,6 +14,7 @@
 static struct netif *interface;
 static struct virtnet *device;
 static struct recover_stats stats;
+struct recover_watch recover_watch;
 
 static struct public_area *area(void)
 {
@@ -32,6 +35,8 @@ void recover_init(struct netif *netif, struct virtnet *net)
 {
     interface = netif;
     device = net;
+    recover_watch = core_number() == 0 ? (struct recover_watch){ &area()->reset_wanted, 0 }
+                                       : (struct recover_watch){ &area()->phase, PHASE_RUN };
 }
 
 void recover_ask(const char *why)

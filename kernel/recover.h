@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "drivers/virtio/net.h"
-#include "kernel/core.h"
-#include "kernel/public.h"
 #include "lwip/netif.h"
 
 struct recover_stats {
@@ -28,13 +26,17 @@ void recover_ask(const char *why);
 /* What recover_turn() does when there is something to do. */
 void recover_now(void);
 
+/* The word that says so, on this core, and its value while all is well. */
+struct recover_watch {
+    const uint32_t *word;
+    uint32_t calm;
+};
+extern struct recover_watch recover_watch;
+
 /* In each turn of the loop: takes part in a reset if there is one. */
 static inline void recover_turn(void)
 {
-    const struct public_area *area = core_shared()->public_area;
-    bool due = core_number() == 0 ? __atomic_load_n(&area->reset_wanted, __ATOMIC_RELAXED) != 0
-                                  : __atomic_load_n(&area->phase, __ATOMIC_RELAXED) != PHASE_RUN;
-    if (__builtin_expect(due, 0))
+    if (__builtin_expect(__atomic_load_n(recover_watch.word, __ATOMIC_RELAXED) != recover_watch.calm, 0))
         recover_now();
 }
 

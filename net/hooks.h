@@ -7,8 +7,8 @@
 
 struct netif;
 
-/* Sets lwIP's clock (sys_now()), which stands still within a turn of the loop: that calls this once each turn. Returns the
- * time as clock_ns() does. */
+/* Sets lwIP's clock (sys_now()), which stands still within a turn of the loop: that calls this once each turn. Returns
+ * the time as clock_ns() does. */
 uint64_t net_clock(void);
 
 /* The time of the last net_clock(). */

@@ -8,8 +8,10 @@
 
 /* What such an application is. Both are called from the core's loop (net/loop.c). */
 struct layer2 {
-    /* Takes back what was sent, takes at most `budget` received frames, queues what is to be sent. The loop makes it
-     * visible and rings the doorbell. Returns how much there was to do. */
+    /* Takes a received frame; its buffers are the application's. */
+    void (*frame)(struct virtnet_pair *pair, const struct virtnet_frame *frame);
+    /* Once before a turn's frames: takes back what was sent, queues what is to be sent, about `budget` of each. The
+     * loop makes it visible and rings the doorbell. Returns how much there was to do; NULL: there is nothing. */
     unsigned (*turn)(struct virtnet_pair *pair, unsigned budget);
     /* True if it has something to send and waits for room in the ring. */
     bool (*waiting)(const struct virtnet_pair *pair);

@@ -151,6 +151,8 @@ static void check_status(struct virtnet *dev)
 /* A broken ring carries nothing any more. */
 static void look_for_faults(struct virtnet_pair *pair)
 {
+    if ((pair->rx.fault.kind | pair->tx.fault.kind) == VIRTQ_FAULT_NONE) /* a broken one has a fault, too */
+        return;
     virtnet_report_faults(pair);
     if (pair->rx.broken || pair->tx.broken)
         recover_ask("a queue is broken");

@@ -76,11 +76,14 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
 {
     struct interface *in = interface_of(netif);
     struct virtnet_frame frame;
-    unsigned n = 0;
-    if (__builtin_expect(in->layer2 != NULL, 0))
-        return in->layer2->turn(in->pair, budget);
+    unsigned n = 0, others = 0;
+    if (__builtin_expect(in->layer2 != NULL, 0) && in->layer2->turn != NULL)
+        others = in->layer2->turn(in->pair, budget);
     while (n < budget && virtqueue_pending(&in->pair->rx) && virtnet_receive(in->pair, &frame)) {
-        if (frame.bytes > UINT16_MAX) { /* longer than a pbuf can say: not to be copied, handed over or given to lwIP */
+        if (__builtin_expect(in->layer2 != NULL, 0)) {
+            in->layer2->frame(in->pair, &frame);
+        } else if (frame.bytes >
+                   UINT16_MAX) { /* longer than a pbuf can say: not to be copied, handed over or given to lwIP */
             in->stats.rx_too_long++;
             buffers_release(&frame);
         } else if (!steer_frame(&frame, in->pair->header))
@@ -89,7 +92,7 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget)
     }
     if (virtqueue_capacity(&in->pair->rx) >= in->pair->refill_from)
         virtnet_refill(in->pair);
-    return n;
+    return n + others;
 }
 
 /* ---- transmit ---- */

@@ -35,10 +35,13 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
 /* The first segment to send, without what the peer has of it already, and cut in two if it is a large one that does not
  * fit into the window `wnd` (bytes from pcb->lastack on) but a good part of it would. */
 struct tcp_seg *net_tcp_fit_first(struct tcp_pcb *pcb, u32_t wnd);
-static inline struct tcp_seg *net_tcp_fit(struct tcp_pcb *pcb, u32_t wnd)
-{
-    return pcb->unsent != NULL ? net_tcp_fit_first(pcb, wnd) : NULL;
-}
+/* Nearly always there is nothing to do: it fits into a frame, with whatever options, and the peer has nothing of it
+ * yet. A macro, since lwIP's segments are known where it is used, and not here. */
+#define net_tcp_fit(pcb, wnd)                                                                                          \
+    ((pcb)->unsent == NULL || ((pcb)->unsent->len + LWIP_TCP_OPT_LEN_TS_OUT <= (pcb)->mss &&                           \
+                               (s32_t)(lwip_ntohl((pcb)->unsent->tcphdr->seqno) - (pcb)->lastack) >= 0)                \
+         ? (pcb)->unsent                                                                                               \
+         : net_tcp_fit_first(pcb, wnd))
 
 /* True if nothing was queued behind the segment: then data or FIN may be added to it. The last one that waits to be
  * sent may be one that was lost, with later ones under way. */
