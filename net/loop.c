@@ -94,6 +94,8 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
         wait = limit_ns;
     if (wait == 0)
         return;
+    if (virtnet_watch(pair, now))
+        arm_timer(now, VIRTNET_WATCH_NS);
     /* In this order: where another core takes our device's interrupts, it wakes us only if it sees that we are about to
      * halt; so we say that first, then ask for interrupts, then look. */
     bool quiet = steer_sleep();

@@ -14,6 +14,7 @@
 #define RX_SPARE_ROOM (2u << 20) /* and the bytes they may take */
 #define RX_LOW_MAX    64u        /* see struct rx_pool */
 #define VLAN_TAG      4u
+#define STALL_NS      1000000000u /* a queue that stands still for so long is told again */
 #define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
@@ -308,8 +309,11 @@ void virtnet_flush(struct virtnet_pair *pair)
     struct virtnet *net = pair->net;
     struct virtio_transport *t = &net->transport;
     bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
-    if (dry || pair->kick_owed)
+    if (dry || pair->kick_owed) {
         t->ops->notify(t, &pair->rx);
+        pair->rx_told = true;
+        pair->rx_watch = (struct virtnet_watch){ 0, pair->rx.last_used };
+    }
     for (uint16_t i = 0; dry && i < net->others; i++, pair->rx_stats.nudges++)
         t->ops->notify(t, &net->other[i]->rx);
     pair->kick_owed = false;
@@ -330,6 +334,80 @@ void virtnet_awake(struct virtnet_pair *pair)
     virtqueue_disable_callbacks(&pair->rx);
     virtqueue_disable_callbacks(&pair->tx);
 }
+
+/* ---- notifications that were lost ---- */
+
+/* True if the queue has stood still for STALL_NS, as far as was looked. Then it begins anew. */
+static bool stalled(struct virtnet_watch *watch, const struct virtqueue *vq, uint64_t now)
+{
+    if (watch->since == 0 || watch->last_used != vq->last_used) {
+        *watch = (struct virtnet_watch){ now, vq->last_used };
+        return false;
+    }
+    if (now - watch->since < STALL_NS)
+        return false;
+    watch->since = now;
+    return true;
+}
+
+static bool wants_none(const struct virtqueue *vq)
+{
+    return !vq->event_idx && (__atomic_load_n(&vq->used->flags, __ATOMIC_RELAXED) & VRING_USED_F_NO_NOTIFY);
+}
+
+static void repeat(struct virtnet_pair *pair, struct virtqueue *vq, uint64_t *count)
+{
+    struct virtio_transport *t = &pair->net->transport;
+    t->ops->notify(t, vq);
+    (*count)++;
+}
+
+static void watch_rx(struct virtnet_pair *pair, uint64_t now)
+{
+    if (!pair->rx_told)
+        return;
+    if (pair->rx_watch.last_used != pair->rx.last_used) {
+        pair->rx_told = false;
+    } else if (stalled(&pair->rx_watch, &pair->rx, now)) {
+        pair->rx_told = false;
+        if (!wants_none(&pair->rx))
+            repeat(pair, &pair->rx, &pair->rx_stats.kicks_repeated);
+    }
+}
+
+/* Entries, not buffers: one that came back under a wrong id is lost, but the device is not waiting for anything. */
+static bool owes_tx(const struct virtqueue *vq)
+{
+    return vq->published != vq->last_used && !vq->broken;
+}
+
+static void watch_tx(struct virtnet_pair *pair, uint64_t now)
+{
+    const struct virtqueue *vq = &pair->tx;
+    if (!owes_tx(vq)) {
+        pair->tx_watch.since = 0;
+        return;
+    }
+    if (!stalled(&pair->tx_watch, vq, now) || wants_none(vq))
+        return;
+    if (!pair->stall_reported)
+        log_warn("virtio",
+                 "queue %u: the device has %u frames to send and returned none for a second: notified again, and "
+                 "counted from now on",
+                 vq->index, (uint16_t)(vq->published - vq->last_used));
+    pair->stall_reported = true;
+    repeat(pair, &pair->tx, &pair->tx_stats.kicks_repeated);
+}
+
+bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now)
+{
+    watch_rx(pair, now);
+    watch_tx(pair, now);
+    pair->watch_at = now + VIRTNET_WATCH_NS;
+    return pair->tx_watch.since != 0;
+}
+
+/* ---- what the device wrote wrongly ---- */
 
 static void say_fault(const struct virtqueue *vq)
 {
@@ -394,6 +472,7 @@ void virtnet_relay(struct virtnet *net)
     remake(&pair->tx);
     memset(pair->fault_reported, 0, sizeof pair->fault_reported);
     memset(pair->broken_reported, 0, sizeof pair->broken_reported);
+    pair->rx_watch.since = pair->tx_watch.since = 0;
     virtnet_refill(pair);
     virtnet_show(pair);
 }
