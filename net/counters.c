@@ -55,7 +55,7 @@ static const struct metric table[] = {
     { "rx_kicks", "", "Notifications of the receive queue to the device", RXQ(stats.kicks) },
     { "rx_kicks_suppressed", "", "Times buffers were made available and no notification was wanted",
       RXQ(stats.kicks_suppressed) },
-    { "rx_kicks_repeated", "", "Notifications repeated because no frame came for a second after the first",
+    { "rx_kicks_repeated", "", "Notifications repeated because no buffer has been used since",
       RX(kicks_repeated) },
     { "rx_nudges", "", "Notifications of other pairs' receive queues, because this one had run dry", RX(nudges) },
     { "rx_callbacks_armed", "", "Times an interrupt was asked for", RXQ(stats.callbacks_armed) },

@@ -88,12 +88,6 @@ enum virtnet_interrupts {
     VIRTNET_POLLED,    /* none */
 };
 
-/* What virtnet_watch() has seen of a queue: since when (ns; 0: it owes nothing) its last_used has not moved. */
-struct virtnet_watch {
-    uint64_t since;
-    uint16_t last_used;
-};
-
 struct virtnet_pair {
     struct virtnet *net;
     uint16_t number;
@@ -106,10 +100,15 @@ struct virtnet_pair {
     bool fault_reported[2];  /* of rx, tx: a ring's fault goes to the console once, */
     bool broken_reported[2]; /* and so does its end */
     bool kick_owed;          /* buffers were shown before the device could be told */
-    bool rx_told;            /* the device was told of receive buffers that it waited for, and has used none since */
-    bool stall_reported;
-    struct virtnet_watch rx_watch, tx_watch;
-    uint64_t watch_at; /* ns: when virtnet_watch() looks again */
+    struct {                 /* virtnet_watch()'s; times in ns */
+        uint64_t at;         /* when it looks again */
+        uint64_t tx_since;   /* since when tx.last_used is tx_last and something is owed; 0: nothing is */
+        uint64_t rx_since;   /* the first look since the device was told of buffers that it waited for; 0: none yet */
+        uint16_t tx_last;
+        uint16_t rx_from; /* with rx.last_used beyond this it has used one of those, */
+        bool rx_told;     /* and until then this is true */
+        bool reported;
+    } watch;
 };
 
 /* The device as one core sees it. What core 0 finds out by virtnet_probe() the others copy (virtnet_attach()); `pair`
@@ -238,12 +237,12 @@ void virtnet_awake(struct virtnet_pair *pair);
 bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now);
 
 /* Before sleeping, `now` in ns: a notification may have been lost. Frames to send of which none has come back for a
- * second are a reason to notify the device again, every second; receive buffers that it was told of a second ago, none
- * of which it has used, are one too, once: mostly there is just nothing to receive. Not where the device wants no
- * notifications at all (2.7.10.1). Returns true if it wants to be called again in VIRTNET_WATCH_NS. */
+ * second are a reason to notify the device again, at each look until one does; so are receive buffers that it waited
+ * for and was told of a second ago, until it uses one of them (mostly there is just nothing to receive). Not where the
+ * device wants no notifications at all (2.7.10.1). Returns true if it wants to be called again in VIRTNET_WATCH_NS. */
 static inline bool virtnet_watch(struct virtnet_pair *pair, uint64_t now)
 {
-    return __builtin_expect(now >= pair->watch_at, 0) && virtnet_look_for_stalls(pair, now);
+    return __builtin_expect(now >= pair->watch.at, 0) && virtnet_look_for_stalls(pair, now);
 }
 
 /* A token of virtqueue_pop() or virtqueue_detach() of the transmit queue: the slot is free again, after done() if there

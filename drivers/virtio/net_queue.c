@@ -311,8 +311,9 @@ void virtnet_flush(struct virtnet_pair *pair)
     bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
     if (dry || pair->kick_owed) {
         t->ops->notify(t, &pair->rx);
-        pair->rx_told = true;
-        pair->rx_watch = (struct virtnet_watch){ 0, pair->rx.last_used };
+        pair->watch.rx_since = 0;
+        pair->watch.rx_told = true;
+        pair->watch.rx_from = pair->rx.before;
     }
     for (uint16_t i = 0; dry && i < net->others; i++, pair->rx_stats.nudges++)
         t->ops->notify(t, &net->other[i]->rx);
@@ -337,19 +338,6 @@ void virtnet_awake(struct virtnet_pair *pair)
 
 /* ---- notifications that were lost ---- */
 
-/* True if the queue has stood still for STALL_NS, as far as was looked. Then it begins anew. */
-static bool stalled(struct virtnet_watch *watch, const struct virtqueue *vq, uint64_t now)
-{
-    if (watch->since == 0 || watch->last_used != vq->last_used) {
-        *watch = (struct virtnet_watch){ now, vq->last_used };
-        return false;
-    }
-    if (now - watch->since < STALL_NS)
-        return false;
-    watch->since = now;
-    return true;
-}
-
 static bool wants_none(const struct virtqueue *vq)
 {
     return !vq->event_idx && (__atomic_load_n(&vq->used->flags, __ATOMIC_RELAXED) & VRING_USED_F_NO_NOTIFY);
@@ -362,49 +350,50 @@ static void repeat(struct virtnet_pair *pair, struct virtqueue *vq, uint64_t *co
     (*count)++;
 }
 
+/* What the device had before it was told it may return without having heard. */
 static void watch_rx(struct virtnet_pair *pair, uint64_t now)
 {
-    if (!pair->rx_told)
+    if (!pair->watch.rx_told)
         return;
-    if (pair->rx_watch.last_used != pair->rx.last_used) {
-        pair->rx_told = false;
-    } else if (stalled(&pair->rx_watch, &pair->rx, now)) {
-        pair->rx_told = false;
-        if (!wants_none(&pair->rx))
-            repeat(pair, &pair->rx, &pair->rx_stats.kicks_repeated);
-    }
+    if ((int16_t)(pair->rx.last_used - pair->watch.rx_from) > 0)
+        pair->watch.rx_told = false;
+    else if (pair->watch.rx_since == 0)
+        pair->watch.rx_since = now;
+    else if (now - pair->watch.rx_since >= STALL_NS && !wants_none(&pair->rx))
+        repeat(pair, &pair->rx, &pair->rx_stats.kicks_repeated);
 }
 
-/* Entries, not buffers: one that came back under a wrong id is lost, but the device is not waiting for anything. */
-static bool owes_tx(const struct virtqueue *vq)
+static void say_stalled(struct virtnet_pair *pair)
 {
-    return vq->published != vq->last_used && !vq->broken;
-}
-
-static void watch_tx(struct virtnet_pair *pair, uint64_t now)
-{
-    const struct virtqueue *vq = &pair->tx;
-    if (!owes_tx(vq)) {
-        pair->tx_watch.since = 0;
-        return;
-    }
-    if (!stalled(&pair->tx_watch, vq, now) || wants_none(vq))
-        return;
-    if (!pair->stall_reported)
+    if (!pair->watch.reported)
         log_warn("virtio",
                  "queue %u: the device has %u frames to send and returned none for a second: notified again, and "
                  "counted from now on",
-                 vq->index, (uint16_t)(vq->published - vq->last_used));
-    pair->stall_reported = true;
-    repeat(pair, &pair->tx, &pair->tx_stats.kicks_repeated);
+                 pair->tx.index, (uint16_t)(pair->tx.published - pair->tx.last_used));
+    pair->watch.reported = true;
+}
+
+/* Entries are what counts, not buffers: one that came back under a wrong id is lost, but no longer waited for. */
+static void watch_tx(struct virtnet_pair *pair, uint64_t now)
+{
+    struct virtqueue *vq = &pair->tx;
+    if (vq->published == vq->last_used || vq->broken) {
+        pair->watch.tx_since = 0;
+    } else if (pair->watch.tx_since == 0 || pair->watch.tx_last != vq->last_used) {
+        pair->watch.tx_since = now;
+        pair->watch.tx_last = vq->last_used;
+    } else if (now - pair->watch.tx_since >= STALL_NS && !wants_none(vq)) {
+        say_stalled(pair);
+        repeat(pair, vq, &pair->tx_stats.kicks_repeated);
+    }
 }
 
 bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now)
 {
     watch_rx(pair, now);
     watch_tx(pair, now);
-    pair->watch_at = now + VIRTNET_WATCH_NS;
-    return pair->tx_watch.since != 0;
+    pair->watch.at = now + VIRTNET_WATCH_NS;
+    return pair->watch.tx_since != 0 || pair->watch.rx_told;
 }
 
 /* ---- what the device wrote wrongly ---- */
@@ -472,7 +461,8 @@ void virtnet_relay(struct virtnet *net)
     remake(&pair->tx);
     memset(pair->fault_reported, 0, sizeof pair->fault_reported);
     memset(pair->broken_reported, 0, sizeof pair->broken_reported);
-    pair->rx_watch.since = pair->tx_watch.since = 0;
+    pair->watch.tx_since = 0;
+    pair->watch.rx_told = false;
     virtnet_refill(pair);
     virtnet_show(pair);
 }

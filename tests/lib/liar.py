@@ -32,11 +32,11 @@ LIES = {
     'deaf': 'no interrupt is sent',
     'chatty': 'an interrupt is sent for each entry, wanted or not',
     'id_range': 'a used entry has an id beyond the queue; the true buffer never returns',
-    'id_idle': 'a used entry has the id of a buffer that is not with the device; the true one never returns',
+    'id_idle': 'a used entry has an id half a queue away, of no buffer that is with the device if few are; the true one never returns',
     'twice': 'a buffer is returned twice',
     'length': 'a used length beyond what the buffer has room for',
-    'index_jump': 'the used index jumps ahead by 1,000',
-    'index_back': 'the used index goes back by one',
+    'index_jump': 'the used index jumps ahead by 1,000, for good',
+    'index_back': 'the used index goes back by one, for good',
     'scribble': 'descriptors are overwritten once the device has read them',
     'short': 'a frame of two bytes', 'empty': 'a used length of 0',
     'num_0': 'num_buffers is 0', 'num_2': 'num_buffers is 2, there is one', 'num_huge': 'num_buffers is 65,535',
@@ -167,8 +167,7 @@ class Liar(Backend):
         if self._tells('id_range', ring):
             ident = 0x10000 + ring.size
         elif self._tells('id_idle', ring):
-            # A descriptor inside a chain, or a free one: with a receive ring kept full there may be none but this one, twice.
-            ident = (chain.head + ring.size // 2) % ring.size if ring.index % 2 else self._just_returned(ring, chain)
+            ident = (chain.head + ring.size // 2) % ring.size
         if self._tells('length', ring):
             length = room + 1 + 0x7FFFFFFF * (ident % 2)
         waiting = self._waiting[ring.index]
@@ -188,9 +187,6 @@ class Liar(Backend):
         else:
             self._return(ring, publish=False)
 
-    def _just_returned(self, ring, chain):
-        return (chain.head ^ 1) if self._random.random() < 0 else ring.size - 1 if chain.head == 0 else chain.head - 1
-
     def _return(self, ring, publish=True):
         waiting = self._waiting[ring.index]
         if ring.running:
@@ -201,14 +197,13 @@ class Liar(Backend):
             self._publish(ring)
 
     def _publish(self, ring):
-        if ring.used_idx == ring.signalled:
+        if (ring.used_idx + ring.skew - ring.signalled) & 0xFFFF == 0:
             return
-        index = None
         if self._tells('index_jump', ring):
-            index = ring.used_idx + 1000
+            ring.skew = 1000
         elif self._tells('index_back', ring):
-            index = ring.signalled - 1
-        wanted = ring.publish(index)
+            ring.skew = ring.signalled - 1 - ring.used_idx
+        wanted = ring.publish()
         if self._tells('chatty', ring):
             wanted = True
         if wanted and not self._tells('deaf', ring):
