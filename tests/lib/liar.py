@@ -36,7 +36,7 @@ LIES = {
     'twice': 'a buffer is returned twice',
     'length': 'a used length beyond what the buffer has room for',
     'index_jump': 'the used index jumps ahead by 1,000, for good',
-    'index_back': 'the used index goes back by one, for good',
+    'index_back': 'the used index goes back by half the queue, for good',
     'scribble': 'descriptors are overwritten once the device has read them',
     'short': 'a frame of two bytes', 'empty': 'a used length of 0',
     'num_0': 'num_buffers is 0', 'num_2': 'num_buffers is 2, there is one', 'num_huge': 'num_buffers is 65,535',
@@ -50,6 +50,11 @@ RX_HEADER = {   # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset, n
     'csum_start': (NEEDS_CSUM, 0, 0, 0, 65000, 6, 1), 'csum_offset': (NEEDS_CSUM, 0, 0, 0, 34, 65000, 1),
     'needs_csum': (NEEDS_CSUM, 0, 0, 0, 34, 6, 1),
 }
+
+
+# What QEMU says on stderr when a backend goes: its attempts to speak to it, and to find it again.
+GONE = tuple(rf'qemu-system-\w+: {text}' for text in (
+    r'Failed to (set msg fds|read msg header|write msg)\b.*', r'vhost VQ \d+ ring restore failed: .*', r'Unable to connect character device c0: .*'))
 
 
 class _Lie:
@@ -202,7 +207,7 @@ class Liar(Backend):
         if self._tells('index_jump', ring):
             ring.skew = 1000
         elif self._tells('index_back', ring):
-            ring.skew = ring.signalled - 1 - ring.used_idx
+            ring.skew = ring.signalled - ring.size // 2 - ring.used_idx
         wanted = ring.publish()
         if self._tells('chatty', ring):
             wanted = True

@@ -255,6 +255,7 @@ class Backend:
             self._selector.unregister(self._peer)
             self._peer.close()
             self._peer = None
+            self.status = 0
             for ring in self.rings:
                 self._unwatch(ring)
                 ring.stop()
