@@ -174,12 +174,20 @@ static uint64_t check_config(struct netif *netif, struct virtnet *dev)
     return UINT64_MAX;
 }
 
+/* Twice a second, on lwIP's clock: it is nothing that each turn should pay for. */
+static void watch(void *pair)
+{
+    virtnet_watch(pair, net_time());
+    sys_timeout(VIRTNET_WATCH_NS / 1000000, watch, pair);
+}
+
 void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
 {
     struct virtnet_pair *pair = &dev->pair;
     /* Core 0 may get the interrupts of all queues: then it lets them in even while it is busy, for the others' sake. */
     bool for_others = core_number() == 0 && dev->pairs > 1 && dev->interrupts > VIRTNET_PER_PAIR;
     net_clock();
+    watch(pair);
     while (!acpi_power_button()) {
         stats.turns++;
         recover_turn();

@@ -15,6 +15,7 @@
 #define RX_LOW_MAX    64u        /* see struct rx_pool */
 #define REFILL_BATCH  16u        /* a publish and its fence for so many buffers; small rings are refilled at once */
 #define VLAN_TAG      4u
+#define STALL_NS      1000000000u /* a queue that stands still for so long is told again */
 #define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
 #define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
@@ -325,8 +326,12 @@ void virtnet_flush(struct virtnet_pair *pair)
     struct virtnet *net = pair->net;
     struct virtio_transport *t = &net->transport;
     bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
-    if (dry || pair->kick_owed)
+    if (dry || pair->kick_owed) {
         t->ops->notify(t, &pair->rx);
+        pair->watch.rx_since = 0;
+        pair->watch.rx_told = true;
+        pair->watch.rx_from = pair->rx.before;
+    }
     for (uint16_t i = 0; dry && i < net->others; i++, pair->rx_stats.nudges++)
         t->ops->notify(t, &net->other[i]->rx);
     pair->kick_owed = false;
@@ -347,6 +352,68 @@ void virtnet_awake(struct virtnet_pair *pair)
     virtqueue_disable_callbacks(&pair->rx);
     virtqueue_disable_callbacks(&pair->tx);
 }
+
+/* ---- notifications that were lost ---- */
+
+static bool wants_none(const struct virtqueue *vq)
+{
+    return !vq->event_idx && (__atomic_load_n(&vq->used->flags, __ATOMIC_RELAXED) & VRING_USED_F_NO_NOTIFY);
+}
+
+static void repeat(struct virtnet_pair *pair, struct virtqueue *vq, uint64_t *count)
+{
+    struct virtio_transport *t = &pair->net->transport;
+    t->ops->notify(t, vq);
+    (*count)++;
+}
+
+/* What the device had before it was told it may return without having heard. */
+static void watch_rx(struct virtnet_pair *pair, uint64_t now)
+{
+    if (!pair->watch.rx_told)
+        return;
+    if ((int16_t)(pair->rx.last_used - pair->watch.rx_from) > 0)
+        pair->watch.rx_told = false;
+    else if (pair->watch.rx_since == 0)
+        pair->watch.rx_since = now;
+    else if (now - pair->watch.rx_since >= STALL_NS && !wants_none(&pair->rx))
+        repeat(pair, &pair->rx, &pair->rx_stats.kicks_repeated);
+}
+
+static void say_stalled(struct virtnet_pair *pair)
+{
+    if (!pair->watch.reported)
+        log_warn("virtio",
+                 "queue %u: the device has %u frames to send and returned none for a second: notified again, and "
+                 "counted from now on",
+                 pair->tx.index, (uint16_t)(pair->tx.published - pair->tx.last_used));
+    pair->watch.reported = true;
+}
+
+/* Entries are what counts, not buffers: one that came back under a wrong id is lost, but no longer waited for. */
+static void watch_tx(struct virtnet_pair *pair, uint64_t now)
+{
+    struct virtqueue *vq = &pair->tx;
+    if (vq->published == vq->last_used || vq->broken) {
+        pair->watch.tx_since = 0;
+    } else if (pair->watch.tx_since == 0 || pair->watch.tx_last != vq->last_used) {
+        pair->watch.tx_since = now;
+        pair->watch.tx_last = vq->last_used;
+    } else if (now - pair->watch.tx_since >= STALL_NS && !wants_none(vq)) {
+        say_stalled(pair);
+        repeat(pair, vq, &pair->tx_stats.kicks_repeated);
+    }
+}
+
+bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now)
+{
+    watch_rx(pair, now);
+    watch_tx(pair, now);
+    pair->watch.at = now + VIRTNET_WATCH_NS;
+    return pair->watch.tx_since != 0 || pair->watch.rx_told;
+}
+
+/* ---- what the device wrote wrongly ---- */
 
 static void say_fault(const struct virtqueue *vq)
 {
@@ -413,6 +480,8 @@ void virtnet_relay(struct virtnet *net)
     remake(&pair->tx);
     memset(pair->fault_reported, 0, sizeof pair->fault_reported);
     memset(pair->broken_reported, 0, sizeof pair->broken_reported);
+    pair->watch.tx_since = 0;
+    pair->watch.rx_told = false;
     virtnet_refill(pair);
     virtnet_show(pair);
 }

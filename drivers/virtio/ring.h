@@ -90,7 +90,8 @@ struct virtqueue {
     uint16_t free;      /* number of free descriptors */
     uint16_t in_flight; /* buffers that are with the device */
     uint16_t avail_idx; /* next avail entry to write; what lies from `published` to here the device does not see yet */
-    uint16_t published; /* avail->idx as the device sees it */
+    uint16_t published; /* avail->idx as the device sees it, */
+    uint16_t before;    /* and before that */
     uint16_t last_used; /* next used entry to read */
     uint16_t indirect_max;
     uint16_t index;            /* queue index on the device */

@@ -166,6 +166,7 @@ bool virtqueue_split_publish(struct virtqueue *vq)
      * that covers them (2.7.13.3.1): a release store. */
     __atomic_store_n(&vq->avail->idx, now, __ATOMIC_RELEASE);
     vq->published = now;
+    vq->before = old;
     /* Race: the device stores "notify me" (avail_event or flags) and then looks at avail->idx once more before it
      * sleeps; we store avail->idx and then look at "notify me". Without a full fence our load may be done before our
      * store is visible: each side would see the other's old value, the device sleeps and is not told (2.7.13.4.1). */

@@ -18,7 +18,7 @@ unit_flags_bare := $(unit_common) -O2 -fno-strict-aliasing -fno-builtin \
 # program = how it is built, what it is made of
 unit_programs := bootline_test ipaddr_test features_test pci_test ring_test ring_event_test ring_lies_test ring_thread_tsan ring_thread_fast \
 	ring_race_test device_test modern_find_test modern_registers_test offload_test string_asan string_bare heap_test phys_test \
-	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_random_test net_test net_start_test
+	bootmap_test bootinfo_test acpi_test acpi_power_test net_receive_test net_send_test net_gso_test net_watch_test net_random_test net_test net_start_test
 bootline_test_kind := asan
 bootline_test_sources := tests/unit/bootline_test.c kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 ipaddr_test_kind := asan
@@ -91,6 +91,8 @@ net_rig_sources := tests/unit/net_rig.c tests/unit/fake_console.c tests/unit/fak
 	drivers/virtio/split.c
 net_receive_test_kind := asan
 net_receive_test_sources := tests/unit/net_receive_test.c $(net_rig_sources)
+net_watch_test_kind := asan
+net_watch_test_sources := tests/unit/net_watch_test.c $(net_rig_sources)
 net_send_test_kind := asan
 net_send_test_sources := tests/unit/net_send_test.c $(net_rig_sources)
 net_gso_test_kind := asan
