@@ -74,7 +74,7 @@
 
 /* Checksums are switched per interface, and by net/netif.c before each frame that the device has checked. */
 #define LWIP_CHECKSUM_CTRL_PER_NETIF 1
-#define LWIP_INLINE_IP_CHKSUM        1         /* of a header to be sent: summed up while it is written */
+#define LWIP_INLINE_IP_CHKSUM        1          /* of a header to be sent: summed up while it is written */
 #define LWIP_CHKSUM                  net_chksum /* port/chksum.h */
 
 #define LWIP_STATS         1
