@@ -22,7 +22,7 @@
 #define VIRTNET_RX_HUGE      32 /* so many of them at most are posted where each needs a buffer of its own */
 #define VIRTNET_FRAME_PIECES 35 /* receive buffers in one frame: 65,609 bytes over buffers of 1,984, and one more */
 #define VIRTNET_TX_PIECES    20 /* pieces of a frame to send; longer chains are copied together by the caller */
-#define VIRTNET_WATCH_NS     500000000u /* how often virtnet_watch() looks */
+#define VIRTNET_WATCH_NS     500000000u /* how often virtnet_watch() is to be called */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
 
 /* A receive buffer. The device writes into data[]; the glue keeps its own state of the buffer in owner[]. */
@@ -104,7 +104,6 @@ struct virtnet_pair {
     bool broken_reported[2]; /* and so does its end */
     bool kick_owed;          /* buffers were shown before the device could be told */
     struct {                 /* virtnet_watch()'s; times in ns */
-        uint64_t at;         /* when it looks again */
         uint64_t tx_since;   /* since when tx.last_used is tx_last and something is owed; 0: nothing is */
         uint64_t rx_since;   /* the first look since the device was told of buffers that it waited for; 0: none yet */
         uint16_t tx_last;
@@ -236,17 +235,11 @@ void virtnet_flush(struct virtnet_pair *pair);
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
 
-/* What virtnet_watch() does when it is time. */
-bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now);
-
-/* Before sleeping, `now` in ns: a notification may have been lost. Frames to send of which none has come back for a
- * second are a reason to notify the device again, at each look until one does; so are receive buffers that it waited
- * for and was told of a second ago, until it uses one of them (mostly there is just nothing to receive). Not where the
- * device wants no notifications at all (2.7.10.1). Returns true if it wants to be called again in VIRTNET_WATCH_NS. */
-static inline bool virtnet_watch(struct virtnet_pair *pair, uint64_t now)
-{
-    return __builtin_expect(now >= pair->watch.at, 0) && virtnet_look_for_stalls(pair, now);
-}
+/* To be called every VIRTNET_WATCH_NS, `now` in ns: a notification may have been lost. Frames to send of which none has
+ * come back for a second are a reason to notify the device again, each time until one does; so are receive buffers that
+ * it waited for and was told of a second ago, until it uses one of them (mostly there is just nothing to receive). Not
+ * where the device wants no notifications at all (2.7.10.1). */
+void virtnet_watch(struct virtnet_pair *pair, uint64_t now);
 
 /* A token of virtqueue_pop() or virtqueue_detach() of the transmit queue: the slot is free again, after done() if there
  * is a token in it. */

@@ -405,12 +405,10 @@ static void watch_tx(struct virtnet_pair *pair, uint64_t now)
     }
 }
 
-bool virtnet_look_for_stalls(struct virtnet_pair *pair, uint64_t now)
+void virtnet_watch(struct virtnet_pair *pair, uint64_t now)
 {
     watch_rx(pair, now);
     watch_tx(pair, now);
-    pair->watch.at = now + VIRTNET_WATCH_NS;
-    return pair->watch.tx_since != 0 || pair->watch.rx_told;
 }
 
 /* ---- what the device wrote wrongly ---- */
