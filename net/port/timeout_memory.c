@@ -1,6 +1,6 @@
-/* Memory of lwIP's timers, instead of memp_malloc() and memp_free() in its timeouts.c (Makefile). A cyclic timer is freed,
- * its handler runs, and it is made again: a handler that took the last memory meanwhile would end the timer for good. So
- * what was a timer's memory stays timers' memory. */
+/* Memory of lwIP's timers, instead of memp_malloc() and memp_free() in its timeouts.c (Makefile). A cyclic timer is
+ * freed, its handler runs, and it is made again: a handler that took the last memory meanwhile would end the timer for
+ * good. So what was a timer's memory stays timers' memory. */
 #include "kernel/memory.h"
 #include "lwip/memp.h"
 #include "lwip/timeouts.h"
