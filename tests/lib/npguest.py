@@ -89,11 +89,16 @@ def short_tests(wire, count):
             npclient.rr(control, 2)
 
 
-def settled(wire, guest, cores):
-    """Heap bytes of each core once it keeps as many connections in TIME_WAIT as it ever will."""
+def fill_time_wait(wire, cores):
+    """Afterwards each core keeps as many connections in TIME_WAIT as it ever will."""
     with control_on(wire) as control:
         npclient.crr(control, 2 * cores * TIME_WAITS)
         control.finish()
+
+
+def settled(wire, guest, cores):
+    """Heap bytes of each core once it keeps as many connections in TIME_WAIT as it ever will."""
+    fill_time_wait(wire, cores)
     before = dict.fromkeys(range(cores), 0)
     for _ in range(20):
         short_tests(wire, 100)

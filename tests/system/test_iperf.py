@@ -15,13 +15,13 @@ import iperfclient as ip
 import rows
 import wires
 from iperfclient import Client
+from npguest import A_PCB, fill_time_wait
 from rslib.qemu import Guest
 
 ENDS = (r'c(\d+)\] iperf3: a connection without a cookie ends; now (\d+) newcomers, (\d+) tests, (\d+) legs; heap (\d+)')
 tap = pytest.mark.skipif(not wires.have_tap(), reason='no rights to /dev/net/tun')
 CORES = (1, 2)
 PATIENT = (pytest.param(1, marks=pytest.mark.full), 2)     # where half a minute is waited
-A_PCB = 400     # heap bytes that one connection takes at most while nothing is sent on it
 
 
 # ---- the guest, and clients
@@ -86,6 +86,7 @@ def heaps(wire, guest, cores):
 
 def settled(wire, guest, cores):
     """Heap bytes of each core once it keeps as many connections in TIME_WAIT as it ever will."""
+    fill_time_wait(wire, cores)
     before = dict.fromkeys(range(cores), 0)
     for _ in range(20):
         for number in range(50):

@@ -31,7 +31,7 @@ def start(image, wire, cores, words='', props=None):  # noqa: F811
 
 def break_it(wire, guest, fault, core, cores):
     """Asks for a fault on a core; waits until the device runs again."""
-    said = len(guest.console)
+    said = guest.mark()
     sock = wire.udp(FAULT_PORT, source=wire.sources(cores, 1, port=FAULT_PORT)[core][0] if cores > 1 else 0)
     sock.send(fault.encode())
     guest.wait_for(rf"fault '{fault}' on core {core}[\s\S]*{FAULTS[fault]}[\s\S]*the device was reset and runs again", 5, said)
