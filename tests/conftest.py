@@ -25,6 +25,7 @@ def pytest_configure(config):
     """Registers our mark; lets SIGTERM unwind like Ctrl-C, so that every guest and namespace is taken down."""
     config.addinivalue_line('markers', 'full: only with --full')
     config.addinivalue_line('markers', 'seconds(n): may run that long')
+    signal.signal(signal.SIGINT, signal.default_int_handler)    # in a shell's background it is ignored, by our children too
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
 
 

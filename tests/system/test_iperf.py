@@ -20,7 +20,7 @@ from rslib.qemu import Guest
 
 ENDS = (r'c(\d+)\] iperf3: a connection without a cookie ends; now (\d+) newcomers, (\d+) tests, (\d+) legs; heap (\d+)')
 tap = pytest.mark.skipif(not wires.have_tap(), reason='no rights to /dev/net/tun')
-CORES = (1, 2)
+CORES = (pytest.param(1, marks=pytest.mark.full), 2)
 PATIENT = (pytest.param(1, marks=pytest.mark.full), 2)     # where half a minute is waited
 
 

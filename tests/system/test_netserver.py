@@ -113,7 +113,7 @@ def one_case(start, args, check, limit):
 
 
 @tap
-@pytest.mark.parametrize('cores', CORES)
+@pytest.mark.parametrize('cores', [pytest.param(1, marks=pytest.mark.full), 2])
 def test_each(image, netperf, cores):
     """Every kind of test that a client knows, over IPv4 and a few over IPv6; nothing is left afterwards."""
     with running(image, cores) as (wire, guest):
