@@ -18,7 +18,6 @@
 #define TWO_WAYS     0x04000000u /* send on this connection, too; */
 #define ANSWER       0x80000000u /* connect back: not done */
 #define TICK_NS      10000000u
-#define DATA_BYTES   32768u
 #define FLOWS_MAX    1024u
 #define SLOTS        256u
 #define LOOK_MS      1000u
@@ -31,7 +30,6 @@
 #define SECOND_US    1000000u
 #define SECOND_NS    1000000000u
 
-static uint8_t data[DATA_BYTES];
 static struct {
     uint64_t connections, flows, reports, stray, full; /* full: no room for another UDP test */
 } stats;
@@ -83,10 +81,10 @@ static void fill(struct connection *c, struct tcp_pcb *pcb)
     bool over = clock_ns() >= c->until;
     while (c->sends && !over) {
         uint64_t left = c->limit - c->sent;
-        uint32_t n = left < DATA_BYTES ? (uint32_t)left : DATA_BYTES, room = tcp_sndbuf(pcb);
+        uint32_t n = left < APP_DATA ? (uint32_t)left : APP_DATA, room = tcp_sndbuf(pcb);
         over = left == 0;
         n = n < room ? n : room;
-        if (n == 0 || tcp_write(pcb, data, (u16_t)n, 0) != ERR_OK)
+        if (n == 0 || tcp_write(pcb, app_data, (u16_t)n, 0) != ERR_OK)
             break; /* enough is queued: again when some was acknowledged */
         c->sent += n;
     }

@@ -2,6 +2,8 @@
 #include "apps/tcp_server.h"
 #include "kernel/console.h"
 
+uint8_t app_data[APP_DATA];
+
 bool tcp_serve(const char *name, u16_t port, tcp_accept_fn accept)
 {
     struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_ANY), *listener = NULL;

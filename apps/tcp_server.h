@@ -3,6 +3,7 @@
 #ifndef RINGSIDE_APPS_TCP_SERVER_H
 #define RINGSIDE_APPS_TCP_SERVER_H
 #include <stdbool.h>
+#include <stdint.h>
 #include "lwip/tcp.h"
 #include "lwip/udp.h"
 
@@ -12,6 +13,10 @@ bool tcp_serve(const char *name, u16_t port, tcp_accept_fn accept);
 
 /* Receives datagrams on `port`, IPv4 and IPv6; `receive` as in udp_recv(). */
 bool udp_serve(const char *name, u16_t port, udp_recv_fn receive);
+
+/* What is sent where any data will do: zeros that nobody changes, sent from where they lie. */
+#define APP_DATA 32768u
+extern uint8_t app_data[APP_DATA];
 
 /* True for the ports of servers that answer whatever comes: answering a datagram from there could go on for ever. */
 static inline bool udp_would_loop(u16_t port)

@@ -46,9 +46,22 @@ static struct interface *interface_of(const struct netif *netif)
 
 /* ---- receive ---- */
 
-void net_netif_trust(struct netif *netif, uint8_t flags)
+/* TCP right behind the IP header. */
+static bool carries_tcp(const uint8_t *frame, uint32_t n)
+{
+    if (n < ETH_HLEN + IP_HLEN)
+        return false;
+    uint16_t type = (uint16_t)(frame[12] << 8 | frame[13]);
+    return (type == ETH_P_IP && frame[ETH_HLEN + 9] == IP_PROTO_TCP) ||
+           (type == ETH_P_IPV6 && frame[ETH_HLEN + 6] == IP6_NEXTH_TCP);
+}
+
+void net_netif_trust(struct netif *netif, struct pbuf *p, uint8_t flags)
 {
     const struct interface *in = interface_of(netif);
+    /* Only TCP's is marked, whatever the device says of others: those may be sent again as they are (echoes), where the
+     * mark would mean something else. */
+    p->gso_size = (flags & VIRTNET_FRAME_LARGE) && carries_tcp(p->payload, p->len) ? VIRTNET_FRAME_LARGE : 0;
     bool trusted = (flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
     netif->chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
 }
@@ -64,8 +77,7 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         in->stats.rx_no_memory++;
         return;
     }
-    net_netif_trust(netif, frame->flags);
-    p->gso_size = frame->flags & VIRTNET_FRAME_LARGE;
+    net_netif_trust(netif, p, frame->flags);
     if (ether_input(p, &in->netif) != ERR_OK) {
         in->stats.rx_refused++;
         pbuf_free(p);

@@ -37,10 +37,11 @@ unsigned net_netif_receive(struct netif *netif, unsigned budget);
 /* Hands a frame of this core's flows to lwIP, without the `header` bytes at its start. Its buffers are lwIP's then. */
 void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header);
 
-/* Before a frame goes to lwIP: sets which checksums lwIP verifies. lwIP's flags are the interface's, the device's word
- * is the frame's: a packet whose checksum the device has verified, or that never left the host (its checksum is yet to
- * be filled in), is not checked. `flags` are the virtio-net header's. (virtio 1.3, 5.1.6.4.2) */
-void net_netif_trust(struct netif *netif, uint8_t flags);
+/* Before a frame `p` (Ethernet header first; a datagram if `flags` is 0) goes to lwIP: marks a TCP segment that stands
+ * for several (gso_size not 0), and sets which checksums lwIP verifies. lwIP's flags are the interface's, the device's
+ * word is the frame's: a packet whose checksum the device has verified, or that never left the host (its checksum is
+ * yet to be filled in), is not checked. `flags` are struct virtnet_frame's. (virtio 1.3, 5.1.6.4.2) */
+void net_netif_trust(struct netif *netif, struct pbuf *p, uint8_t flags);
 
 /* Takes back what has been sent and sends what waited. Returns how many frames were moved. */
 unsigned net_netif_reclaim(struct netif *netif);

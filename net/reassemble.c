@@ -73,6 +73,8 @@ struct pbuf *net_reassemble(struct netif *netif, struct pbuf *p)
     uint8_t head[ETH_HLEN];
     bool whole = pbuf_copy_partial(p, head, sizeof head, 0) == sizeof head && pbuf_remove_header(p, ETH_HLEN) == 0;
     if (!whole) {
+        LINK_STATS_INC(link.lenerr);
+        LINK_STATS_INC(link.drop);
         pbuf_free(p);
         return NULL;
     }

@@ -20,6 +20,8 @@ static inline u16_t net_tcp_unit(const struct tcp_pcb *pcb, u32_t options)
     return pcb->mss > options ? (u16_t)(pcb->mss - options) : 1;
 }
 
+/* net_tcp_segment_max() for more than a small write: `usual` bytes, or a multiple of what fits into a frame, up to
+ * 65,000 bytes, where the device cuts segments. */
 u16_t net_tcp_segment_larger(const struct tcp_pcb *pcb, u16_t usual);
 
 /* How many bytes, options counted in, tcp_write() may put into a segment when it is to queue `len` more. */
@@ -35,6 +37,7 @@ static inline u16_t net_tcp_segment_max(const struct tcp_pcb *pcb, u16_t len)
 /* The first segment to send, without what the peer has of it already, and cut in two if it is a large one that does not
  * fit into the window `wnd` (bytes from pcb->lastack on) but a good part of it would. */
 struct tcp_seg *net_tcp_fit_first(struct tcp_pcb *pcb, u32_t wnd);
+
 /* Nearly always there is nothing to do: it fits into a frame, with whatever options, and the peer has nothing of it
  * yet. A macro, since lwIP's segments are known where it is used, and not here. */
 #define net_tcp_fit(pcb, wnd)                                                                                          \

@@ -248,7 +248,7 @@ static void reassemble(struct pbuf *p)
     struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
     unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
     if (owner == core_number()) {
-        net_netif_trust(interface, 0); /* whatever a device says of a fragment, it has not seen the whole */
+        net_netif_trust(interface, p, 0); /* whatever a device says of a fragment, it has not seen the whole */
         if (ip_input(p, interface) != ERR_OK)
             pbuf_free(p);
         return;
@@ -388,8 +388,7 @@ static void take_parcel(const struct message *m)
         reassemble(p);
         return;
     }
-    net_netif_trust(interface, (uint8_t)m->a);
-    p->gso_size = m->a & VIRTNET_FRAME_LARGE;
+    net_netif_trust(interface, p, (uint8_t)m->a);
     if ((m->kind == MESSAGE_DATAGRAM ? ip_input(p, interface) : interface->input(p, interface)) != ERR_OK)
         pbuf_free(p);
 }

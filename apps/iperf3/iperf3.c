@@ -22,15 +22,9 @@ struct newcomer {
     char cookie[I3_COOKIE];
 };
 
-static uint8_t data[I3_DATA_BYTES];
 static struct i3_stats stats;
 static unsigned newcomers;
 extern const struct app app_iperf3;
-
-const void *i3_data(void)
-{
-    return data;
-}
 
 struct i3_stats *i3_stats(void)
 {

@@ -79,10 +79,6 @@ struct i3_stats {
 /* Posts a message to a core's iperf3. */
 void i3_post(unsigned core, enum i3_message kind, const void *a, uint64_t b, uint64_t c);
 
-/* What is sent as data: I3_DATA_BYTES bytes that never change. */
-#define I3_DATA_BYTES 32768u
-const void *i3_data(void);
-
 struct i3_stats *i3_stats(void);
 
 /* For the log: something has ended. */

@@ -48,9 +48,9 @@ void i3_tcp_send(struct stream *s)
                 break;
             s->left = s->limit - s->bytes < len ? s->limit - s->bytes : len;
         }
-        uint32_t n = s->left < I3_DATA_BYTES ? (uint32_t)s->left : I3_DATA_BYTES, room = tcp_sndbuf(pcb);
+        uint32_t n = s->left < APP_DATA ? (uint32_t)s->left : APP_DATA, room = tcp_sndbuf(pcb);
         n = n < room ? n : room;
-        if (n == 0 || tcp_write(pcb, i3_data(), (u16_t)n, 0) != ERR_OK) {
+        if (n == 0 || tcp_write(pcb, app_data, (u16_t)n, 0) != ERR_OK) {
             if (wrote)
                 tcp_output(pcb);
             return; /* again when something was acknowledged, or at the next poll */

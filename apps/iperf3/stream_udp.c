@@ -3,6 +3,7 @@
  * and a number that counts from 1. */
 #include <string.h>
 #include "apps/iperf3/iperf3.h"
+#include "apps/tcp_server.h"
 #include "kernel/clock.h"
 #include "net/netif.h"
 
@@ -149,13 +150,13 @@ static struct pbuf *make(u16_t header, uint32_t len)
 {
     struct pbuf *p = pbuf_alloc(PBUF_TRANSPORT, header, PBUF_RAM);
     for (uint32_t left = len - header; p != NULL && left > 0;) {
-        u16_t piece = left < I3_DATA_BYTES ? (u16_t)left : I3_DATA_BYTES;
+        u16_t piece = left < APP_DATA ? (u16_t)left : APP_DATA;
         struct pbuf *q = pbuf_alloc(PBUF_RAW, piece, PBUF_ROM);
         if (q == NULL) {
             pbuf_free(p);
             return NULL;
         }
-        q->payload = (void *)i3_data();
+        q->payload = app_data;
         pbuf_cat(p, q);
         left -= piece;
     }

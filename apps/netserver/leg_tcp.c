@@ -80,9 +80,9 @@ static uint32_t write_some(struct tcp_pcb *pcb, uint32_t left)
     uint32_t n = left, room = tcp_sndbuf(pcb);
     if (n > room)
         n = room;
-    if (n > NP_DATA_BYTES)
-        n = NP_DATA_BYTES;
-    if (n == 0 || tcp_write(pcb, np_data(), (u16_t)n, n <= COPIED_MAX ? TCP_WRITE_FLAG_COPY : 0) != ERR_OK)
+    if (n > APP_DATA)
+        n = APP_DATA;
+    if (n == 0 || tcp_write(pcb, app_data, (u16_t)n, n <= COPIED_MAX ? TCP_WRITE_FLAG_COPY : 0) != ERR_OK)
         return 0; /* again when something was acknowledged, or at the next poll */
     return n;
 }

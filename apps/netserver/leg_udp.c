@@ -1,5 +1,6 @@
 /* UDP data sockets: datagrams in, datagrams out, or an answer for each request. */
 #include "apps/netserver/netserver.h"
+#include "apps/tcp_server.h"
 #include "kernel/clock.h"
 #include "lwip/timeouts.h"
 #include "net/netif.h"
@@ -12,13 +13,13 @@ static struct pbuf *make(uint32_t n)
 {
     struct pbuf *p = pbuf_alloc(PBUF_TRANSPORT, 0, PBUF_RAM);
     while (p != NULL && n > 0) {
-        u16_t piece = n < NP_DATA_BYTES ? (u16_t)n : NP_DATA_BYTES;
+        u16_t piece = n < APP_DATA ? (u16_t)n : APP_DATA;
         struct pbuf *q = pbuf_alloc(PBUF_RAW, piece, PBUF_ROM);
         if (q == NULL) {
             pbuf_free(p);
             return NULL;
         }
-        q->payload = (void *)np_data();
+        q->payload = app_data;
         pbuf_cat(p, q);
         n -= piece;
     }

@@ -8,13 +8,7 @@
 #include "net/steer.h"
 
 static struct np_server server;
-static uint8_t data[NP_DATA_BYTES];
 extern const struct app app_netserver;
-
-const void *np_data(void)
-{
-    return data;
-}
 
 const struct np_server *np_server(void)
 {
@@ -67,8 +61,6 @@ static void on_message(unsigned from, const struct app_message *m)
 
 static bool start(void)
 {
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)("netperf"[i % 7]);
     server = (struct np_server){
         .tcp_receive_buffer = TCP_WND,
         .tcp_send_buffer = TCP_SND_BUF,

@@ -64,10 +64,6 @@ void np_post(unsigned core, enum np_message kind, const void *a, uint64_t b, uin
 /* What the server says of itself. */
 const struct np_server *np_server(void);
 
-/* What is sent as data: NP_DATA_BYTES bytes that never change. */
-#define NP_DATA_BYTES 32768u
-const void *np_data(void);
-
 /* ---- control.c: control connections ---- */
 
 struct control;

@@ -445,8 +445,6 @@ static void report_fault(const struct virtqueue *vq, bool *reported, bool *broke
 
 void virtnet_report_faults(struct virtnet_pair *pair)
 {
-    if (pair->rx.fault.kind == VIRTQ_FAULT_NONE && pair->tx.fault.kind == VIRTQ_FAULT_NONE)
-        return; /* nor is either broken: that comes of a fault */
     report_fault(&pair->rx, &pair->fault_reported[0], &pair->broken_reported[0]);
     report_fault(&pair->tx, &pair->fault_reported[1], &pair->broken_reported[1]);
 }

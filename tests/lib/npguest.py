@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import leaks
 import npclient
 import rows
 import wires
@@ -63,20 +64,6 @@ def quiet(wire, guest):
     raise AssertionError(f'still there: {match.group(0)}')
 
 
-A_PCB = 480     # heap bytes that one connection takes at most while nothing is sent on it
-TIME_WAITS = 1024   # connections in TIME_WAIT that a core keeps at most
-
-
-def heaps(wire, guest, cores):
-    """Heap bytes used on each core while nothing is open."""
-    used = {}
-    for _ in range(200):
-        used.update([quiet(wire, guest)])
-        if len(used) == cores:
-            return used
-    raise AssertionError(f'of {cores} cores only {sorted(used)} ever got a connection')
-
-
 def short_tests(wire, count):
     """`count` tests of two transactions each: one half on control connections of their own by fives, one half on one."""
     for _ in range(count // 10):
@@ -92,28 +79,16 @@ def short_tests(wire, count):
 def fill_time_wait(wire, cores):
     """Afterwards each core keeps as many connections in TIME_WAIT as it ever will."""
     with control_on(wire) as control:
-        npclient.crr(control, 2 * cores * TIME_WAITS)
+        npclient.crr(control, 2 * cores * leaks.TIME_WAITS)
         control.finish()
 
 
 def settled(wire, guest, cores):
     """Heap bytes of each core once it keeps as many connections in TIME_WAIT as it ever will."""
     fill_time_wait(wire, cores)
-    before = dict.fromkeys(range(cores), 0)
-    for _ in range(20):
-        short_tests(wire, 100)
-        last, before = before, heaps(wire, guest, cores)
-        if all(before[core] - last[core] <= A_PCB for core in before):
-            return before
-    raise AssertionError(f'the heaps still grow: {last}, {before}')
+    return leaks.settled(lambda: quiet(wire, guest), cores, lambda: short_tests(wire, 100))
 
 
 def wait_heaps(wire, guest, before, more):
     """Waits until no core uses more than `more` bytes above what it used before."""
-    end = time.monotonic() + 30
-    while True:
-        now = heaps(wire, guest, len(before))
-        if all(now[core] - before[core] <= more for core in now):
-            return
-        assert time.monotonic() < end, f'not given back: heaps are {now}, were {before}'
-        time.sleep(1)
+    leaks.wait(lambda: quiet(wire, guest), before, more)

@@ -16,8 +16,9 @@ import prometheus
 import rows
 import wires
 from instructions import Instructions
+from leaks import A_PCB
 from npclient import BOTH, CONN, CPU, SERVER_RECEIVES, SERVER_SENDS, Control, word
-from npguest import A_PCB, CORES, control_on, dial_on, quiet, running, settled, short_tests, tap, wait_heaps
+from npguest import CORES, control_on, dial_on, quiet, running, settled, short_tests, tap, wait_heaps
 from rslib.qemu import Guest
 
 NUMBER = re.compile(r'[-+]?\d+(?:\.\d+)?')

@@ -205,12 +205,28 @@ static void test_no_budget(void **state)
     close_rig(state);
 }
 
+/* The device fills all 16 receive buffers, sleeps, and gets new ones. */
+static void run_dry(void)
+{
+    struct virtnet_frame frame;
+
+    for (unsigned n = 0; n < 16; n++) {
+        struct net_frame f = { .bytes = 100 };
+        assert_true(net_rig_write(&f));
+    }
+    fake_device_publish(&net_rig.rx);
+    fake_device_sleep(&net_rig.rx, 0);
+    while (virtnet_receive(net_rig.pair, &frame))
+        virtnet_release(frame.buffer[0]);
+    virtnet_refill(net_rig.pair);
+    net_rig_flush();
+}
+
 /* ---- doorbells ---- */
 
 static void test_one_doorbell(void **state)
 {
     for (unsigned i = 0; i < 2; i++) {
-        struct virtnet_frame frame;
         open_sized(64, MRG | (i ? EVENT : 0));
         fake_device_sleep(&net_rig.tx, 0);
         net_rig_flush();
@@ -230,16 +246,7 @@ static void test_one_doorbell(void **state)
         assert_int_equal(net_rig.tx_bells, 0);
         take((void *)1, 100, 1);
         fake_device_poll(&net_rig.rx);
-        for (unsigned n = 0; n < 16; n++) {
-            struct net_frame f = { .bytes = 100 };
-            assert_true(net_rig_write(&f));
-        }
-        fake_device_publish(&net_rig.rx);
-        fake_device_sleep(&net_rig.rx, 0);
-        while (virtnet_receive(net_rig.pair, &frame))
-            virtnet_release(frame.buffer[0]);
-        virtnet_refill(net_rig.pair);
-        net_rig_flush();
+        run_dry();
         assert_int_equal(net_rig.rx_bells, 1);
         close_rig(state);
     }
@@ -271,7 +278,6 @@ static void test_kick_is_owed(void **state)
 static void test_others_are_told(void **state)
 {
     struct virtnet_pair other[3] = { 0 };
-    struct virtnet_frame frame;
 
     open_sized(16, MRG | EVENT);
     for (unsigned i = 0; i < 3; i++)
@@ -280,16 +286,7 @@ static void test_others_are_told(void **state)
     assert_true(send((void *)1, 100, 0));
     net_rig_flush();
     assert_int_equal(net_rig.other_bells, 0); /* transmit queues are no one else's concern */
-    for (unsigned n = 0; n < 16; n++) {
-        struct net_frame f = { .bytes = 100 };
-        assert_true(net_rig_write(&f));
-    }
-    fake_device_publish(&net_rig.rx);
-    fake_device_sleep(&net_rig.rx, 0);
-    while (virtnet_receive(net_rig.pair, &frame))
-        virtnet_release(frame.buffer[0]);
-    virtnet_refill(net_rig.pair);
-    net_rig_flush();
+    run_dry();
     assert_int_equal(net_rig.other_bells, 3);
     for (unsigned i = 0; i < 3; i++)
         assert_ptr_equal(net_rig.other_bell[i], &other[i].rx);
