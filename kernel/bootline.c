@@ -354,6 +354,12 @@ static bool parse_conform(struct parser *p, struct text value)
     return true;
 }
 
+static bool parse_txirq(struct parser *p, struct text value)
+{
+    p->out->tx_next = is(value, "next");
+    return p->out->tx_next || is(value, "late");
+}
+
 static bool parse_log(struct parser *p, struct text value)
 {
     static const char *const names[] = { "error", "warn", "info", "debug" }; /* in the order of enum log_level */
@@ -380,6 +386,7 @@ static const struct word words[] = {
     { "poll", false, parse_poll, "auto or microseconds from 0 to " TEXT(BOOTLINE_POLL_MAX) },
     { "apps", false, parse_apps, "" },
     { "conform", true, parse_conform, "conform alone or conform= and an area's name, at most 15 characters" },
+    { "txirq", false, parse_txirq, "late or next" },
     { "log", false, parse_log, "error, warn, info or debug" },
 };
 

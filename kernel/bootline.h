@@ -37,6 +37,7 @@ struct bootline {
     unsigned app_count;
     bool conform;
     char conform_area[16]; /* "" : all */
+    bool tx_next;          /* txirq=next: see virtnet_sleep() */
     enum log_level log;
 };
 

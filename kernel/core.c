@@ -150,6 +150,7 @@ static void open_device(const struct shared *all, uint64_t without)
     find_device(&found);
     if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
         device_panic(&found, &error);
+    device.tx_next = all->boot.tx_next;
     device.on_shared_interrupt = steer_wake_all;
 }
 

@@ -123,6 +123,7 @@ struct virtnet {
     uint8_t mac[6];
     uint16_t mtu;
     uint16_t ring_max;  /* ring= of the boot line, 0: the device's */
+    bool tx_next;       /* see virtnet_sleep() */
     uint16_t max_pairs; /* the device's: its control queue has index 2 * max_pairs (5.1.2) */
     uint16_t pairs;     /* in use */
     bool rss_on;        /* the device steers by our key and table */
@@ -230,8 +231,9 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
 /* Makes all that was queued visible; at most one doorbell per queue. */
 void virtnet_flush(struct virtnet_pair *pair);
 
-/* Before sleeping: asks for interrupts; for transmit only if `want_tx` (something waits for room). True: nothing
- * arrived meanwhile, it is safe to sleep. After waking: virtnet_awake(). */
+/* Before sleeping: asks for interrupts; for transmit only if `want_tx` (something waits for room), and then when 3/4 of
+ * what is under way has been sent, or with net->tx_next when the next frame has. True: nothing arrived meanwhile, it is
+ * safe to sleep. After waking: virtnet_awake(). */
 bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
 void virtnet_awake(struct virtnet_pair *pair);
 

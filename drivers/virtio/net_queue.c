@@ -343,7 +343,7 @@ bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx)
 {
     bool quiet = virtqueue_enable_callbacks(&pair->rx);
     if (want_tx)
-        quiet = virtqueue_enable_callbacks_late(&pair->tx) && quiet;
+        quiet = (pair->net->tx_next ? virtqueue_enable_callbacks : virtqueue_enable_callbacks_late)(&pair->tx) && quiet;
     return quiet;
 }
 

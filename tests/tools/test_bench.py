@@ -10,6 +10,7 @@ import time
 import pytest
 
 from helpers import ROOT, TOOLS, one_line, tool
+from rslib.bench import main as bench_main
 from rslib.bench import clients, counter, guests, lab, plan, plots, profile, report, stats, symbols, trace
 from rslib.bench.runner import Results, describe
 from rslib.bench.station import Sample, Setup, parse_metrics
@@ -342,10 +343,22 @@ def test_lab_output_and_tables():
     assert '-l' not in lab.cases(lab.COUNTS) and 'TCP_STREAM 1 -1024 -m 16384 -k ' in lab.cases(lab.COUNTS)
 
 
+def test_frames_without_a_stack():
+    line = clients.argv('np', clients.TESTS['MACSWAP'], -500)
+    assert line[-3:] == ['tap0', '500', '64'] and os.path.isfile(line[-4])
+    got = clients.parse(clients.TESTS['MACSWAP'], 'sent 500 received 400 seconds 0.250000\n')
+    assert (got.units, got.rate, got.seconds, got.lost) == (500, 2000, 0.25, pytest.approx(0.2))
+    with pytest.raises(clients.ClientError, match='No such device'):
+        clients.parse(clients.TESTS['RXONLY'], 'OSError: No such device\n')
+    setups = [cell.setup for cell in plan.TABLES['layer2'](True).cells()]
+    assert len(setups) == 6 and not any(setup.stack for setup in setups) and Setup(words='poll=0').stack
+    assert 'MACSWAP' not in bench_main.PROFILED
+
+
 # ---- the command
 
 @pytest.mark.parametrize('args, words', [
-    (('--table', 'Z'), ["'Z'", 'costs, clients, A, B, C, D, E, switches']),
+    (('--table', 'Z'), ["'Z'", 'costs, clients, A, B, C, D, E, switches, layer2']),
     (('--lab', 'xen'), ["'xen'", 'kvm']),
     (('--profile', 'FTP'), ["'FTP'", 'TCP_RR']),
     (('--rounds', '0'), ["'0'", '1 to 100']),

@@ -69,6 +69,7 @@ static void test_defaults(void **state)
         assert_int_equal(out.app_count, 0);
         assert_string_equal(out.conform_area, "");
         assert_int_equal(out.log, LOG_INFO);
+        assert_false(out.tx_next);
     }
 }
 
@@ -233,7 +234,8 @@ static void test_later_wins(void **state)
 {
     (void)state;
     good("ip=10.0.0.1/24,gw=10.0.0.2 ip=dhcp ip6=fd00::1/64,gw=fd00::2 ip6=fd00::3/64 cores=4 cores=2 ring=256 ring=64 "
-         "log=debug log=warn queues=3 queues=1");
+         "log=debug log=warn queues=3 queues=1 txirq=late txirq=next");
+    assert_true(out.tx_next);
     assert_int_equal(out.ip, IP_AUTO);
     assert_false(out.ip_has_gw);
     assert_int_equal(out.ip6, IP_STATIC);
@@ -243,6 +245,8 @@ static void test_later_wins(void **state)
     assert_int_equal(out.queues, 1);
     assert_int_equal(out.ring, 64);
     assert_int_equal(out.log, LOG_WARN);
+    good("txirq=next txirq=late");
+    assert_false(out.tx_next);
     good("  ring=64\tcores=2\n  poll=7\r\n"); /* any blanks, also at both ends */
     assert_int_equal(out.ring, 64);
     assert_int_equal(out.cores, 2);
@@ -328,6 +332,9 @@ static void test_bad_values(void **state)
         { "features=-host_tso", "nearest to \"host_tso\" is host_tso4" },
         { "features=--csum", "nearest to \"-csum\" is csum" },
         { "features=+csum-mac", "nearest to \"csum-mac\" is csum" },
+        { "txirq=", "late or next" },
+        { "txirq=NEXT", "late or next" },
+        { "txirq=nextt", "late or next" },
         { "poll=-1", "auto or microseconds from 0 to 1000000" },
         { "poll=", "auto or" },
         { "poll=1000001", "auto or" },

@@ -346,6 +346,26 @@ static void test_sleep(void **state)
     }
 }
 
+/* Who waits for room is woken when three quarters have been sent, or by the first of them if that was asked for. */
+static void test_sleep_until_the_next(void **state)
+{
+    for (unsigned next = 0; next < 2; next++) {
+        open_sized(64, MRG | EVENT);
+        net_rig.pair->net->tx_next = next;
+        for (unsigned n = 0; n < 8; n++)
+            assert_true(send((void *)1, 100, 0));
+        net_rig_flush();
+        for (unsigned n = 0; n < 8; n++)
+            take((void *)1, 100, 0);
+        assert_true(virtnet_sleep(net_rig.pair, true));
+        for (unsigned n = 1; n <= 8; n++) {
+            fake_device_return(&net_rig.tx, 0, 0);
+            assert_int_equal(fake_device_publish(&net_rig.tx), n == (next ? 1 : 6));
+        }
+        close_rig(state);
+    }
+}
+
 /* ---- faults ---- */
 
 static void expect_line(unsigned count, const char *queue, const char *what, const char *value, const char *limit)
@@ -430,11 +450,17 @@ static void test_broken_queue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_counts),       cmocka_unit_test(test_full_ring),
-        cmocka_unit_test(test_no_budget),    cmocka_unit_test(test_one_doorbell),
-        cmocka_unit_test(test_kick_is_owed), cmocka_unit_test(test_others_are_told),
-        cmocka_unit_test(test_sleep),        cmocka_unit_test(test_faults_are_said_once),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_full_ring),
+        cmocka_unit_test(test_no_budget),
+        cmocka_unit_test(test_one_doorbell),
+        cmocka_unit_test(test_kick_is_owed),
+        cmocka_unit_test(test_others_are_told),
+        cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_sleep_until_the_next),
+        cmocka_unit_test(test_faults_are_said_once),
         cmocka_unit_test(test_broken_queue),
     };
 

@@ -104,6 +104,7 @@ tables:
   clients   rates by number of clients, on one core and two
   A to E    rates by message size and sessions, queues, datagrams, ioeventfd (docs/bench.md)
   switches  what each switch does to our guest's costs
+  layer2    what a 64-byte frame costs without a stack (macswap, rxonly, txonly)
 
 Results go to build/bench/: report.md with plots, TABLE.json. As root only: a tap device is made in a namespace of its own.
 exit status: 0 all was measured, 1 something failed, 2 wrong command line or something is missing on this machine.

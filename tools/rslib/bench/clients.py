@@ -5,11 +5,13 @@ import os
 import re
 import selectors
 import subprocess
+import sys
 import time
 
 from ..common import ROOT, UsageError
 from ..netns import dies_with_parent, end_process
 
+DEVICE = 'tap0'
 HOST, GUEST, PREFIX = '198.18.0.1', '198.18.0.2', 24
 KEYS = ('THROUGHPUT', 'THROUGHPUT_UNITS', 'ELAPSED_TIME', 'LOCAL_SEND_CALLS', 'LOCAL_BYTES_SENT', 'LOCAL_BYTES_RECVD',
         'REMOTE_RECV_CALLS', 'MEAN_LATENCY', 'P99_LATENCY')
@@ -46,9 +48,13 @@ TESTS = {t.name: t for t in (
     Test('TCP_MAERTS', 'KiB', 'Mbit/s', 48 * KIB, 16384, '-m ,{0}', 'bulk data from the guest'),
     Test('UDP_STREAM', 'packet', 'packets/s', 0, 22, '-m {0}', 'datagrams to the guest as fast as the host can'),
     Test('PING', 'echo', 'echoes/s', 8000, 56, '', 'ping -f'),
+    Test('MACSWAP', 'frame', 'frames/s', 40000, 64, '', 'frames sent back without a stack (apps=macswap)'),
+    Test('RXONLY', 'frame', 'frames/s', 40000, 64, '', 'frames taken without a stack (apps=rxonly)'),
+    Test('TXONLY', 'frame', 'frames/s', 0, 64, '', 'frames sent without a stack (apps=txonly)'),
     Test('PING_LOAD', 'echo', 'echoes/s', 8000, 1024, '', 'ping -f -l 120: 120 echoes under way'),
 )}
 PING_UNDER_WAY = {'PING': 1, 'PING_LOAD': 120}
+LAYER2 = ('MACSWAP', 'RXONLY', 'TXONLY')        # guests without a stack: frames.py is the client, TXONLY needs none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,8 @@ def argv(netperf, test, length, size=0, host=GUEST):
         how = ['-c', str(-length)] if length < 0 else ['-w', str(length)]
         ahead = ['-l', str(PING_UNDER_WAY[test.name])] if PING_UNDER_WAY[test.name] > 1 else []
         return ['ping', '-q', '-n', '-f', *how, '-s', str(size), *ahead, host]
+    if test.name in LAYER2:
+        return [sys.executable, os.path.join(os.path.dirname(__file__), 'frames.py'), DEVICE, str(-length), str(size)]
     if length < 0 and test.is_stream:
         length *= KIB
     sizes = test.sizes.format(size).split()
@@ -94,6 +102,15 @@ def parse_ping(text):
     mean = re.search(r'= [\d.]+/([\d.]+)/', text)
     seconds = max(ms, 1) / 1000
     return Result(got, got / seconds, seconds, 1 - got / sent if sent else 0, 1000 * float(mean[1]) if mean else 0)
+
+
+def parse_frames(text):
+    """The line of frames.py as a Result; units are the frames that were sent."""
+    match = re.match(r'sent (\d+) received (\d+) seconds ([\d.]+)', text)
+    if not match:
+        raise ClientError('frames.py printed no result: ' + (' / '.join(text.strip().splitlines()) or 'nothing'))
+    sent, got, seconds = int(match[1]), int(match[2]), float(match[3])
+    return Result(sent, sent / seconds, seconds, 1 - got / sent if sent else 0)
 
 
 def parse_netperf(test, text):
@@ -114,6 +131,13 @@ def parse_netperf(test, text):
         units = (value['LOCAL_BYTES_SENT'] or value['LOCAL_BYTES_RECVD']) / KIB
     latency = (value['MEAN_LATENCY'], value['P99_LATENCY']) if test.unit == 'transaction' else (0, 0)
     return Result(units, rate, seconds, lost, *latency)
+
+
+def parse(test, text):
+    """What a test's client printed as a Result."""
+    if test.name in LAYER2:
+        return parse_frames(text)
+    return parse_ping(text) if test.name in PING_UNDER_WAY else parse_netperf(test, text)
 
 
 def together(results, ends):
@@ -168,5 +192,4 @@ def run(netns, netperf, test, length, sessions=1, size=0, timeout=60):
         for child in children:
             end_process(child)
             child.stdout.close()
-    read = parse_ping if test.name in PING_UNDER_WAY else lambda text: parse_netperf(test, text)
-    return together([read(text) for text in texts], ends)
+    return together([parse(test, text) for text in texts], ends)

@@ -9,7 +9,7 @@ from ..common import UsageError, build_dir, packages, shown
 from ..netns import NetnsError
 from . import clients, counter, guests, lab, plan, plots, profile, report, runner, station, stats, symbols
 
-PROFILED = tuple(t.name for t in clients.TESTS.values() if t.count)
+PROFILED = tuple(t.name for t in clients.TESTS.values() if t.count and t.name not in clients.LAYER2)
 FULL_ROUNDS, ROUNDS = 5, 2
 FULL_SECONDS, SECONDS = 3, 1
 FULL, SHORT = 3, 0.4            # of a test's count, in runs by count

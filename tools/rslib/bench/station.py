@@ -34,6 +34,11 @@ class Setup:
         """Queue pairs."""
         return self.queues or self.cpus
 
+    @property
+    def stack(self):
+        """Whether our guest runs a stack and its servers, not an application of its own."""
+        return 'apps=' not in self.words
+
 
 @dataclasses.dataclass
 class Sample:
@@ -78,7 +83,7 @@ def machine(kind, setup, workdir, counter=None):
     queues = f',queues={setup.pairs}' if setup.pairs > 1 else ''
     props = {'mq': 'on', 'vectors': 2 * setup.pairs + 2} if setup.pairs > 1 else {}
     return Machine(kind.image, smp=setup.cpus, memory='256M', append=kind.append(setup.words),
-                   netdev=['-netdev', f'tap,id=n0,ifname=tap0,script=no,downscript=no{queues}'],
+                   netdev=['-netdev', f'tap,id=n0,ifname={clients.DEVICE},script=no,downscript=no{queues}'],
                    props={**props, **dict(setup.props)}, extra=[*kind.extra(), *(counter.argv() if counter else [])],
                    trace=list(EVENTS) if setup.counted else [],
                    trace_file=os.path.join(workdir, 'trace') if setup.counted else '')
@@ -102,7 +107,7 @@ class Station:
 
     def metrics(self):
         """Our guest's own counters now; {} of others."""
-        if not (self.kind.ours and self.setup.counted):
+        if not (self.kind.ours and self.setup.counted and self.setup.stack):
             return {}
         text = b''
         with self.netns.socket() as sock:
@@ -113,10 +118,10 @@ class Station:
                 text += chunk
         return parse_metrics(text.decode('latin-1').replace('\r', ''))
 
-    def frames(self):
-        """Frames that have gone to the guest so far, as the tap device counts them."""
+    def frames(self, sent=False):
+        """Frames that have gone to the guest (sent: have come from it) so far, as the tap device counts them."""
         text = self.netns.run(['cat', '/proc/net/dev']).stdout
-        return int(re.search(r'tap0:(.*)', text)[1].split()[9])
+        return int(re.search(rf'{clients.DEVICE}:(.*)', text)[1].split()[1 if sent else 9])
 
     def observe(self, action, metrics=True):
         """Runs action() and returns (its value, what was counted meanwhile as a dict of floats). metrics: our guest's own
@@ -124,7 +129,8 @@ class Station:
         before_metrics = self.metrics() if metrics else {}
         time.sleep(SETTLE_SECONDS)
         self._trace.read()
-        frames, cpu, before = self.frames(), stats.process_seconds(self.guest.pid), self.counter and self.counter.total()
+        frames, sent = self.frames(), self.frames(sent=True)
+        cpu, before = stats.process_seconds(self.guest.pid), self.counter and self.counter.total()
         value = action()
         time.sleep(SETTLE_SECONDS)
         found = {'cpu_us': 1e6 * (stats.process_seconds(self.guest.pid) - cpu)}
@@ -133,7 +139,7 @@ class Station:
             found.update(instructions=count.instructions, rep_steps=count.rep_steps, polled=count.polled, wakes=count.wakes)
             events = self._trace.read()
             found.update({f'{what}_{way}': n for (what, way), n in events.items()})
-        found['frames'] = self.frames() - frames
+        found['frames'], found['frames_sent'] = self.frames() - frames, self.frames(sent=True) - sent
         after = self.metrics() if metrics else {}
         found.update({f'guest_{name}': after[name] - before_metrics[name] for name in after})
         return value, found
@@ -147,6 +153,8 @@ class Station:
     def cost(self, test, sessions=1, size=0, count=0):
         """What a unit of a test costs, without what setting the test up costs: two runs, of few units and of many."""
         count = count or test.count
+        if test.name in clients.LAYER2:
+            return self._cost_of_frames(test, size, count)
         if test.count:
             _, base = self.observe(lambda: self.run(test, -sessions, sessions, size))
             result, whole = self.observe(lambda: self.run(test, -count, sessions, size))
@@ -157,6 +165,16 @@ class Station:
             result, whole = self.observe(lambda: self.run(test, 1, sessions, size))
             units = whole['frames'] - base['frames']
         return self._sample(result, {name: whole[name] - base[name] for name in whole}, max(units, 1))
+
+    def _cost_of_frames(self, test, size, count):
+        """The same without a stack: per frame that reached the guest, or that it sent in a second of its own accord."""
+        if not count:
+            result, found = self.observe(lambda: time.sleep(1) or clients.Result(0, 0, 1), metrics=False)
+            return self._sample(result, found, max(found['frames_sent'], 1))
+        _, base = self.observe(lambda: self.run(test, -1, 1, size))
+        result, whole = self.observe(lambda: self.run(test, -count, 1, size))
+        found = {name: whole[name] - base[name] for name in whole}
+        return self._sample(result, found, max(found['frames'], 1))
 
     def rate(self, test, seconds, sessions=1, size=0):
         """How fast a test goes."""
@@ -172,7 +190,7 @@ class Station:
     def _sample(result, found, units):
         each = {name: max(n, 0) / units for name, n in found.items()}      # below 0: the shorter run had one more of it
         own = {name.removeprefix('guest_'): n for name, n in each.items() if name.startswith('guest_')}
-        counted = {name: n for name, n in each.items() if not name.startswith('guest_') and name != 'frames'}
+        counted = {name: n for name, n in each.items() if not name.startswith(('guest_', 'frames'))}
         return Sample(units, result.rate, result.seconds, result.lost, result.mean_us, result.p99_us, **counted, guest=own)
 
 
@@ -180,7 +198,7 @@ class Station:
 def running(kind, setup, netperf, plugin=None, polling=()):
     """Boots a guest; yields its Station once it is ready and quiet. Nothing is left afterwards."""
     with tempfile.TemporaryDirectory(prefix='ringside-bench-') as work, Netns() as netns:
-        netns.tap('tap0', [f'{clients.HOST}/{clients.PREFIX}', 'fd00::1/64', 'fe80::1/64'], setup.pairs)
+        netns.tap(clients.DEVICE, [f'{clients.HOST}/{clients.PREFIX}', 'fd00::1/64', 'fe80::1/64'], setup.pairs)
         counter = Counter(plugin, work, setup.cpus, polling if kind.ours else ()) if setup.counted else None
         with Guest(machine(kind, setup, work, counter), netns=netns) as guest:
             station = Station(kind, setup, netns, guest, counter, Trace(os.path.join(work, 'trace')), netperf)
