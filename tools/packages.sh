@@ -31,6 +31,7 @@ iproute2               | run,test,bench     | network namespaces and tap devices
 netcat-openbsd         | run                | nc, to talk to the guest by hand
 libcmocka-dev          | test               | unit tests on the host
 python3-pytest         | test               | system tests
+python3-pytest-xdist   | test               | system tests, several at once
 iputils-ping           | test,bench         | ping
 dnsmasq-base           | test               | a DHCP server and router for the guest
 procps                 | test               | sysctl, in the tests of the test peers

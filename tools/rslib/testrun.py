@@ -18,6 +18,7 @@ PYTHON = '/usr/bin/python3'         # Debian's, for which python3-pytest is inst
 MAKE_SECONDS = 1800
 PYTEST_SECONDS, PYTEST_FULL_SECONDS = 3600, 6 * 3600
 CLAUSES_SECONDS = 300
+WORKERS_MAX = 4                     # tests at once: half of their time is waiting
 PYTEST_OK, PYTEST_FAILED, PYTEST_NONE_COLLECTED = 0, 1, 5
 
 
@@ -169,8 +170,9 @@ def run_pytest(full, select):
     if os.path.exists(junit):
         os.unlink(junit)        # not the last run's, whatever becomes of this one
     color = '--color=' + ('yes' if sys.stdout.isatty() else 'no')
-    argv = [PYTHON, '-m', 'pytest', '-q', '-ra', color, f'--junitxml={junit}', *(['--full'] if full else []),
-            *(['-k', select] if select is not None else []), *folders]
+    workers = max(2, min(os.cpu_count() or 1, WORKERS_MAX))
+    argv = [PYTHON, '-m', 'pytest', '-q', '-ra', color, '-n', str(workers), '--dist', 'loadfile', f'--junitxml={junit}',
+            *(['--full'] if full else []), *(['-k', select] if select is not None else []), *folders]
     status, _ = run(argv, PYTEST_FULL_SECONDS if full else PYTEST_SECONDS)
     return junit_tally(junit, status, select is not None)
 
