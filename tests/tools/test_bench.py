@@ -358,7 +358,7 @@ def test_frames_without_a_stack():
 # ---- the command
 
 @pytest.mark.parametrize('args, words', [
-    (('--table', 'Z'), ["'Z'", 'costs, clients, A, B, C, D, E, switches, layer2']),
+    (('--table', 'Z'), ["'Z'", 'costs, clients, clients-costs, A, B, C, D, E, switches, layer2']),
     (('--lab', 'xen'), ["'xen'", 'kvm']),
     (('--profile', 'FTP'), ["'FTP'", 'TCP_RR']),
     (('--rounds', '0'), ["'0'", '1 to 100']),

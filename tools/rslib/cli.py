@@ -102,6 +102,7 @@ _BENCH_NOTE = """
 tables:
   costs     instructions, kicks and interrupts per transaction, KiB or packet, beside the targets; idling
   clients   rates by number of clients, on one core and two
+  clients-costs   instructions, kicks and interrupts by number of clients
   A to E    rates by message size and sessions, queues, datagrams, ioeventfd (docs/bench.md)
   switches  what each switch does to our guest's costs
   layer2    what a 64-byte frame costs without a stack (macswap, rxonly, txonly)

@@ -103,6 +103,15 @@ def clients(full):
                  ('UDP_STREAM with more than 8 clients is left out: in that flood their control connections drown.',) if full else ())
 
 
+def clients_costs(full):
+    """Costs by number of clients and cores: each client does its share of the same count."""
+    rows = [Row((test, n), {cores: cost(test, n, cpus=cores, words='poll=0') for cores in (1, 2)})
+            for test in (('TCP_RR', 'UDP_RR', 'TCP_CRR', 'TCP_STREAM', 'TCP_MAERTS') if full else ('TCP_RR',))
+            for n in ((1, 8, 32, 128) if full else (32,))]
+    return Table('clients-costs', 'Costs by number of clients: instructions / kicks / interrupts per transaction or KiB',
+                 'variants', ('test', 'clients'), {1: '1 core', 2: '2 cores'}, tuple(rows))
+
+
 def table_a(full):
     """Small packets: event index."""
     sizes = (1024, 2048, 16384)
@@ -162,6 +171,7 @@ VARIANTS = (('as it is', {}), ('no event index', {'words': 'features=-event_idx'
             ('no checksum offload', {'words': 'features=-csum,-guest_csum'}),
             ('ioeventfd off', {'props': (('ioeventfd', 'off'),)}),
             ('packed ring', {'props': (('packed', 'on'),)}))
+FULL_VARIANTS = ('transmit interrupt at the next frame', 'no mergeable buffers', 'ioeventfd off')
 MISSING = ('vhost-user beside QEMU\'s device cannot be measured yet: no switch backend in the bench.',)
 
 
@@ -169,7 +179,7 @@ def switches(full):
     """What each switch does to our guest's costs."""
     tests = ('TCP_RR', 'TCP_CRR', 'TCP_STREAM', 'TCP_MAERTS', 'UDP_STREAM') if full else ('TCP_RR', 'TCP_STREAM', 'TCP_MAERTS')
     rows = []
-    for label, how in VARIANTS if full else [v for v in VARIANTS if v[0] not in ('no mergeable buffers', 'ioeventfd off')]:
+    for label, how in VARIANTS if full else [v for v in VARIANTS if v[0] not in FULL_VARIANTS]:
         words = f'poll=0 {how.get("words", "")}'.strip()
         rows.append(Row((label,), {test: cost(test, ours=True, words=words, props=how.get('props', ())) for test in tests}))
     for cores in (2, 4):
@@ -180,19 +190,19 @@ def switches(full):
                  ('guest',), {test: test for test in tests}, tuple(rows), MISSING)
 
 
-def layer2(_):
+def layer2(full):
     """What a 64-byte frame costs without a stack."""
     what = (('macswap', 'MACSWAP', 'macswap'), ('rxonly', 'RXONLY', 'rxonly'), ('txonly', 'TXONLY', 'txonly:64,1000000000'))
-    rows = [Row((label,), {cores: cost(test, ours=True, cpus=cores, words=f'poll=0 apps={app}') for cores in (1, 2)})
+    rows = [Row((label,), {cores: cost(test, ours=True, cpus=cores, words=f'poll=0 apps={app}') for cores in ((1, 2) if full else (1,))})
             for label, test, app in what]
     return Table('layer2', 'Frames of 64 bytes without a stack: instructions / kicks / interrupts per frame', 'variants',
-                 ('application',), {1: '1 core', 2: '2 cores'}, tuple(rows),
+                 ('application',), {1: '1 core', **({2: '2 cores'} if full else {})}, tuple(rows),
                  ('Frames for macswap and rxonly come from one flow as fast as the host sends: with two cores one has them all. '
                   'txonly sends from each core.',))
 
 
-TABLES = {'costs': costs, 'clients': clients, 'A': table_a, 'B': table_b, 'C': table_c, 'D': table_d, 'E': table_e,
-          'switches': switches, 'layer2': layer2}
+TABLES = {'costs': costs, 'clients': clients, 'clients-costs': clients_costs, 'A': table_a, 'B': table_b, 'C': table_c,
+          'D': table_d, 'E': table_e, 'switches': switches, 'layer2': layer2}
 
 
 def quick():

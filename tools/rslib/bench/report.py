@@ -184,16 +184,22 @@ class Writer:
         return [block]
 
     def _variants(self, table):
-        block = Block(table.title, [*table.labels, *table.columns.values()], [], list(table.notes))
+        alone = all(cell.ours for cell in table.cells())
+        columns = [(key, name, title if alone else f'{title}: {name}')
+                   for key, title in table.columns.items() for name in ([self.ours] if alone else self.names)]
+        block = Block(table.title, [*table.labels, *(title for _, _, title in columns)], [], list(table.notes))
         for row in table.rows:
-            line, label = [], str(row.labels[0])
-            for key in table.columns:
-                cell = row.cells[key]
-                got = [self.get(cell, self.ours, what) for what in ('instructions', 'kicks', 'interrupts')]
-                line.append('failed' if (cell, self.ours) in self.results.errors else
-                            ' / '.join(number(s.median if s else None) for s in got))
-            block.rows.append([label + self._not_negotiated(row), *line])
+            first, *more = map(str, row.labels)
+            block.rows.append([first + self._not_negotiated(row), *more,
+                               *(self._three(row.cells[key], name) for key, name, _ in columns)])
         return [block]
+
+    def _three(self, cell, name):
+        """Instructions / kicks / interrupts per unit."""
+        if (cell, name) in self.results.errors:
+            return 'failed'
+        return ' / '.join(number(s.median if s else None) for s in (
+            self.get(cell, name, what) for what in ('instructions', 'kicks', 'interrupts')))
 
     def _not_negotiated(self, row):
         """For a property that switches on a feature: whether the guest took it."""
