@@ -16,6 +16,7 @@ void counters_publish(const struct virtnet *net, const struct netif *netif)
         .heap = heap_counters(),
         .connections = pcb_hash_stats(),
         .timewait = timewait_stats(),
+        .acks = acks_stats(),
         .lwip = &lwip_stats,
         .recover = recover_stats(),
     };
@@ -46,6 +47,7 @@ const struct net_counters *counters_of(unsigned core)
 #define HEAP(field)  AT(heap, struct heap_stats, field)
 #define CONN(field)  AT(connections, struct pcb_hash_stats, field)
 #define TWAIT(field) AT(timewait, struct timewait_stats, field)
+#define ACKS(field)  AT(acks, struct acks_stats, field)
 #define GAUGE        .kind = METRIC_GAUGE
 #define SECONDS      .kind = METRIC_SECONDS
 
@@ -135,6 +137,9 @@ static const struct metric table[] = {
     { "tcp_time_wait", "", "TCP connections in TIME_WAIT", GAUGE, CONN(time_wait) },
     { "tcp_reopened", "", "Connections in TIME_WAIT that a new one from the same port ended", TWAIT(reopened) },
     { "tcp_evicted", "", "Connections in TIME_WAIT that ended early, because there were too many", TWAIT(evicted) },
+    { "acks_held", "", "Large segments whose acknowledgement was put together with later ones'", ACKS(held) },
+    { "acks_together", "size", "Acknowledgements that stood for several, by what ended the wait", ACKS(by_size) },
+    { "acks_together", "time", "", ACKS(by_time) },
 
     { "heap_size_bytes", "", "Bytes of the heap", GAUGE, HEAP(size) },
     { "heap_used_bytes", "", "Bytes handed out", GAUGE, HEAP(used) },

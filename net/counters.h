@@ -11,6 +11,7 @@
 #include "kernel/memory.h"
 #include "lwip/netif.h"
 #include "lwip/stats.h"
+#include "net/acks.h"
 #include "net/loop.h"
 #include "net/netif.h"
 #include "net/pcb_hash.h"
@@ -27,6 +28,7 @@ struct net_counters {
     const struct heap_stats *heap;
     const struct pcb_hash_stats *connections;
     const struct timewait_stats *timewait;
+    const struct acks_stats *acks;
     const struct stats_ *lwip;
     const struct recover_stats *recover;
 };

@@ -11,6 +11,7 @@
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/timeouts.h"
+#include "net/acks.h"
 #include "net/hooks.h"
 #include "net/loop.h"
 #include "net/netif.h"
@@ -118,7 +119,7 @@ static void judge_halt(const struct virtnet_pair *pair, bool work, bool adapt)
     halted.ns = 0;
 }
 
-static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns)
+static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_ns, uint16_t rx_after)
 {
     uint32_t ms = sys_timeouts_sleeptime();
     uint64_t wait = (uint64_t)(ms < SLEEP_MAX_MS ? ms : SLEEP_MAX_MS) * 1000000;
@@ -130,7 +131,7 @@ static void rest(struct netif *netif, struct virtnet_pair *pair, uint64_t limit_
     }
     /* In this order: where another core takes our device's interrupts, it wakes us only if it sees that we are about to
      * halt; so we say that first, then ask for interrupts, then look. */
-    if (steer_sleep() && virtnet_sleep(pair, net_netif_waiting(netif)) && !acpi_power_button())
+    if (steer_sleep() && virtnet_sleep(pair, net_netif_waiting(netif), rx_after) && !acpi_power_button())
         halt(pair, wait);
     else
         net_clock();
@@ -174,6 +175,31 @@ static uint64_t check_config(struct netif *netif, struct virtnet *dev)
     return UINT64_MAX;
 }
 
+/* ---- bulk data ---- */
+
+/* How a core sleeps whose acknowledgements of bulk data wait (net/acks.h): at most so long, and until so many receive
+ * buffers are used. */
+struct doze {
+    uint64_t ns;
+    uint16_t rx_after;
+};
+
+/* Nothing but such data having come in this turn, the core need not see each packet: it sleeps until BULK_BUFFERS (of
+ * 1,984 bytes: 48 KiB) are used, or for BULK_NS. A packet of another connection that comes meanwhile waits with them;
+ * the turn that takes it had not only bulk data, and the sleep after it ends at the first packet again. */
+#define BULK_BUFFERS 24u
+#define BULK_NS      200000u
+
+static __attribute__((noinline)) struct doze doze_off(unsigned received)
+{
+    static uint64_t held;
+    uint64_t now_held = acks_stats()->held, bulk = now_held - held, wait = acks_turn(net_time());
+    held = now_held;
+    if (bulk != received || bulk == 0 || wait == UINT64_MAX)
+        return (struct doze){ wait, 1 };
+    return (struct doze){ wait < BULK_NS ? wait : BULK_NS, BULK_BUFFERS };
+}
+
 /* Twice a second, on lwIP's clock: it is nothing that each turn should pay for. */
 static void watch(void *pair)
 {
@@ -195,13 +221,17 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
             cpu_poll_interrupts();
         /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
         unsigned work = net_netif_reclaim(netif);
-        work += net_netif_receive(netif, RECEIVE_BUDGET);
+        unsigned received = net_netif_receive(netif, RECEIVE_BUDGET);
+        work += received;
         work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
         stats.batches += work > 0;
         if (halted.ns != 0)
             judge_halt(pair, work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
+        struct doze doze = { UINT64_MAX, 1 };
+        if (__builtin_expect(acks_waiting() > 0, 0))
+            doze = doze_off(received);
         steer_flush();
         virtnet_flush(pair);
         if (virtqueue_pending(&pair->rx)) { /* for the rest rest() looks */
@@ -209,12 +239,16 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
             continue;
         }
         uint64_t limit = check_config(netif, dev), look = poll_time(poll_us);
+        if (__builtin_expect(doze.ns < limit, 0)) {
+            limit = doze.ns;
+            look = look < limit ? look : limit;
+        }
         if (dev->interrupts == VIRTNET_POLLED && limit > NO_INTERRUPT_NS)
             limit = NO_INTERRUPT_NS;
         look_for_faults(pair);
         if (look > 0 && poll(pair, look, for_others))
             net_clock();
         else
-            rest(netif, pair, limit);
+            rest(netif, pair, limit, doze.rx_after);
     }
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "kernel/random.h"
 #include "lwip/priv/tcp_priv.h"
+#include "net/acks.h"
 #include "net/pcb_hash.h"
 #include "net/timewait.h"
 
@@ -136,6 +137,8 @@ struct tcp_pcb **pcb_hash_remove(struct tcp_pcb **list, struct tcp_pcb *pcb)
         stats.active--;
     else
         stats.time_wait--;
+    if (pcb->held > 0)
+        acks_forget(pcb);
     if (pcb == oldest) /* the last of its list; now that is the one before it, whose `next` its link is */
         oldest = link == list ? NULL : (struct tcp_pcb *)((char *)link - offsetof(struct tcp_pcb, next));
     if (stats.buckets > FEWEST && stats.active + stats.time_wait == stats.buckets / 8)

@@ -1,13 +1,16 @@
 #include <string.h>
 #include "lwip/nd6.h"
 #include "lwip/priv/tcp_priv.h"
+#include "net/acks.h"
+#include "net/hooks.h"
 #include "net/segment.h"
 
 /* An IP packet has at most 65,535 bytes, and so has a pbuf, with the headers in front of it; lwIP rounds up. */
 #define SEGMENT_MAX 65000u
 /* Pieces that the device is to make of one: a peer that asks for segments of a few bytes gets them, but not by the ten
  * thousand at once. */
-#define PIECES_MAX 128u
+#define PIECES_MAX     128u
+#define INITIAL_WINDOW 10u /* pieces */
 
 static bool cuts_ip4, cuts_ip6;
 
@@ -28,12 +31,14 @@ static u32_t options_of(const struct tcp_pcb *pcb)
 }
 
 /* A multiple of what fits into a frame. At most half of the congestion window: a segment that fills it would wait for
- * all that is under way. Never less than the last segment queued has and may still take: tcp_write() counts on it. */
+ * all that is under way. A new connection's first writes often come before it has that window, and may fill the whole
+ * send buffer: half of the window that it will have (RFC 6928) then, and also after a timeout, where the segment is cut
+ * if it must be. Never less than the last segment queued has and may still take: tcp_write() counts on it. */
 u16_t net_tcp_segment_larger(const struct tcp_pcb *pcb, u16_t usual)
 {
     u32_t max = usual, options = options_of(pcb), unit = net_tcp_unit(pcb, options);
     if (cuts(pcb)) {
-        u32_t most = LWIP_MIN(pcb->cwnd, pcb->snd_wnd_max) / 2;
+        u32_t most = LWIP_MIN(LWIP_MAX(pcb->cwnd, INITIAL_WINDOW * unit), pcb->snd_wnd_max) / 2;
         most = LWIP_MIN(most, LWIP_MIN(SEGMENT_MAX - options, PIECES_MAX * unit)) / unit * unit + options;
         max = LWIP_MAX(max, most);
     }
@@ -117,4 +122,13 @@ u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit)
         return unit; /* IP makes fragments of it */
     u16_t mtu = nd6_get_destination_mtu(ip_2_ip6(&pcb->remote_ip), netif_default);
     return LWIP_MIN(unit, (u16_t)(LWIP_MAX(mtu, IP6_MIN_MTU_LENGTH) - IP6_HLEN - bytes));
+}
+
+void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
+{
+    bool holds = acks_hold(pcb, p->tot_len, net_time());
+    if (holds)
+        tcp_clear_flags(pcb, TF_ACK_DELAY);
+    else
+        tcp_set_flags(pcb, TF_ACK_NOW);
 }

@@ -72,12 +72,16 @@ static inline u16_t net_ip_packets(const struct pbuf *p)
     return p->gso_size == 0 ? 1 : (u16_t)(p->tot_len / p->gso_size + 1);
 }
 
+/* A large segment with `p` has come in for `pcb`, see net_tcp_arrived(). */
+void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
+
 /* A segment with `p` has come in for `pcb`. What stands for several is acknowledged at once (RFC 9293, 3.8.6.3): lwIP
- * would wait for a second one, which a peer with a small window does not send. */
+ * would wait for a second one, which a peer with a small window does not send. Of bulk data the acknowledgements are
+ * put together (net/acks.h): lwIP is made to believe that this is the first of its two segments. */
 static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (p->gso_size != 0 && pcb->state >= ESTABLISHED) /* a listening one has no flags */
-        tcp_set_flags(pcb, TF_ACK_NOW);
+    if (__builtin_expect(p->gso_size != 0, 0) && pcb->state >= ESTABLISHED) /* a listening one has no flags */
+        net_tcp_arrived_large(pcb, p);
     return ERR_OK;
 }
 #endif

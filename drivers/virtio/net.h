@@ -231,10 +231,11 @@ unsigned virtnet_reclaim(struct virtnet_pair *pair, unsigned budget, void (*done
 /* Makes all that was queued visible; at most one doorbell per queue. */
 void virtnet_flush(struct virtnet_pair *pair);
 
-/* Before sleeping: asks for interrupts; for transmit only if `want_tx` (something waits for room), and then when 3/4 of
- * what is under way has been sent, or with net->tx_next when the next frame has. True: nothing arrived meanwhile, it is
- * safe to sleep. After waking: virtnet_awake(). */
-bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx);
+/* Before sleeping: asks for interrupts: of receive when `rx_after` buffers have been used (1 or more; at most 3/4 of
+ * those that the device has), of transmit only if `want_tx` (something waits for room), and then when 3/4 of what is
+ * under way has been sent, or with net->tx_next when the next frame has. True: nothing (not so much) arrived meanwhile,
+ * it is safe to sleep. After waking: virtnet_awake(). */
+bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx, uint16_t rx_after);
 void virtnet_awake(struct virtnet_pair *pair);
 
 /* To be called every VIRTNET_WATCH_NS, `now` in ns: a notification may have been lost. Frames to send of which none has

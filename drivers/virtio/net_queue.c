@@ -339,9 +339,10 @@ void virtnet_flush(struct virtnet_pair *pair)
         t->ops->notify(t, &pair->tx);
 }
 
-bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx)
+bool virtnet_sleep(struct virtnet_pair *pair, bool want_tx, uint16_t rx_after)
 {
-    bool quiet = virtqueue_enable_callbacks(&pair->rx);
+    bool quiet =
+        rx_after > 1 ? virtqueue_enable_callbacks_after(&pair->rx, rx_after) : virtqueue_enable_callbacks(&pair->rx);
     if (want_tx)
         quiet = (pair->net->tx_next ? virtqueue_enable_callbacks : virtqueue_enable_callbacks_late)(&pair->tx) && quiet;
     return quiet;

@@ -73,8 +73,7 @@ struct virtqueue_ops {
     void *(*pop)(struct virtqueue *vq, uint32_t *len);
     bool (*pending)(const struct virtqueue *vq);
     void (*disable_callbacks)(struct virtqueue *vq);
-    bool (*enable_callbacks)(struct virtqueue *vq);
-    bool (*enable_callbacks_late)(struct virtqueue *vq);
+    bool (*enable_callbacks)(struct virtqueue *vq, uint16_t after);
     void *(*detach)(struct virtqueue *vq);
 };
 
@@ -126,6 +125,8 @@ int virtqueue_split_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint
 int virtqueue_split_add_one(struct virtqueue *vq, struct virtq_buf buf, bool in, void *token);
 bool virtqueue_split_publish(struct virtqueue *vq);
 void *virtqueue_split_pop(struct virtqueue *vq, uint32_t *len);
+void virtqueue_split_disable_callbacks(struct virtqueue *vq);
+bool virtqueue_split_enable_callbacks(struct virtqueue *vq, uint16_t after);
 
 /* Free descriptors: a buffer that needs at most this many can be added now. */
 static inline uint16_t virtqueue_capacity(const struct virtqueue *vq)
@@ -192,7 +193,11 @@ static inline void *virtqueue_pop(struct virtqueue *vq, uint32_t *len)
 /* Asks the device not to interrupt; a hint only, late interrupts can still come. (2.7.7) */
 static inline void virtqueue_disable_callbacks(struct virtqueue *vq)
 {
-    if (vq->callbacks)
+    if (!vq->callbacks)
+        return;
+    if (__builtin_expect(vq->split, 1))
+        virtqueue_split_disable_callbacks(vq);
+    else
         vq->ops->disable_callbacks(vq);
 }
 
@@ -200,14 +205,24 @@ static inline void virtqueue_disable_callbacks(struct virtqueue *vq)
  * meanwhile. False: there is something to pop, look again. (2.7.7) */
 static inline bool virtqueue_enable_callbacks(struct virtqueue *vq)
 {
-    return vq->ops->enable_callbacks(vq);
+    return __builtin_expect(vq->split, 1) ? virtqueue_split_enable_callbacks(vq, 1) : vq->ops->enable_callbacks(vq, 1);
 }
 
-/* The same, but the interrupt may wait until 3/4 of what is outstanding has been returned. Without VIRTIO_F_EVENT_IDX
- * it is the same as virtqueue_enable_callbacks(). Returns false if that much has been returned already. (2.7.7.1) */
+/* The same, but the interrupt may wait until `after` buffers have been returned; never for more than 3/4 of what is
+ * outstanding: a buffer that has not been published cannot come back, and waiting for it would be for ever. Without
+ * VIRTIO_F_EVENT_IDX it is the same as virtqueue_enable_callbacks(). Returns false if that much has been returned
+ * already. (2.7.7.1) */
+static inline bool virtqueue_enable_callbacks_after(struct virtqueue *vq, uint16_t after)
+{
+    uint16_t outstanding = (uint16_t)(vq->published - vq->last_used);
+    uint16_t most = (uint16_t)((outstanding * 3u + 3u) / 4u);
+    return vq->ops->enable_callbacks(vq, after < most ? after : most);
+}
+
+/* The same for 3/4 of what is outstanding. */
 static inline bool virtqueue_enable_callbacks_late(struct virtqueue *vq)
 {
-    return vq->ops->enable_callbacks_late(vq);
+    return virtqueue_enable_callbacks_after(vq, UINT16_MAX);
 }
 
 /* After a reset of the device or the queue: takes back one buffer that the device never returned; NULL when there is

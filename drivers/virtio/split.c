@@ -239,7 +239,7 @@ static bool split_pending(const struct virtqueue *vq)
     return !vq->broken && READ_ONCE(vq->used->idx) != vq->last_used;
 }
 
-static void split_disable_callbacks(struct virtqueue *vq)
+void virtqueue_split_disable_callbacks(struct virtqueue *vq)
 {
     vq->callbacks = false;
     if (vq->event_idx)
@@ -267,21 +267,11 @@ static bool split_arm(struct virtqueue *vq, uint16_t event)
     return returned <= (uint16_t)(event - vq->last_used);
 }
 
-static bool split_enable_callbacks(struct virtqueue *vq)
+bool virtqueue_split_enable_callbacks(struct virtqueue *vq, uint16_t after)
 {
-    return vq->broken || split_arm(vq, vq->last_used);
-}
-
-static bool split_enable_callbacks_late(struct virtqueue *vq)
-{
-    if (!vq->event_idx)
-        return split_enable_callbacks(vq);
-    /* Of what the device can return at all: a buffer that has not been published cannot come back, and waiting for it
-     * would be for ever. The event is the entry that completes 3/4 (rounded up): the first of them is last_used itself.
-     */
-    uint16_t outstanding = (uint16_t)(vq->published - vq->last_used);
-    uint16_t enough = (uint16_t)((outstanding * 3u + 3u) / 4u);
-    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + (enough > 0 ? enough - 1 : 0)));
+    /* The event is the entry that completes so many: the first of them is last_used itself. */
+    uint16_t ahead = after > 0 && vq->event_idx ? (uint16_t)(after - 1) : 0;
+    return vq->broken || split_arm(vq, (uint16_t)(vq->last_used + ahead));
 }
 
 static void *split_detach(struct virtqueue *vq)
@@ -301,9 +291,8 @@ static const struct virtqueue_ops split_ops = {
     .publish = virtqueue_split_publish,
     .pop = virtqueue_split_pop,
     .pending = split_pending,
-    .disable_callbacks = split_disable_callbacks,
-    .enable_callbacks = split_enable_callbacks,
-    .enable_callbacks_late = split_enable_callbacks_late,
+    .disable_callbacks = virtqueue_split_disable_callbacks,
+    .enable_callbacks = virtqueue_split_enable_callbacks,
     .detach = split_detach,
 };
 

@@ -388,7 +388,7 @@ static void test_needless_interrupts(void **state)
             assert_false(virtnet_receive(&rig.net.pair, &frame));
             assert_int_equal(virtnet_reclaim(&rig.net.pair, 64, never_done), 0);
             virtnet_flush(&rig.net.pair);
-            assert_true(virtnet_sleep(&rig.net.pair, true));
+            assert_true(virtnet_sleep(&rig.net.pair, true, 1));
             virtnet_awake(&rig.net.pair);
         }
         virtnet_report_faults(&rig.net.pair);

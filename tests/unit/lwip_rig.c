@@ -21,6 +21,11 @@ static u32_t now_ms;
 
 /* ---- what lwIP asks of its surroundings ---- */
 
+uint64_t net_time(void)
+{
+    return (uint64_t)now_ms * 1000000;
+}
+
 u32_t sys_now(void)
 {
     return now_ms;

@@ -308,7 +308,7 @@ static void test_sleep(void **state)
         net_rig_flush();
         for (unsigned n = 0; n < 8; n++)
             take((void *)1, 100, 0);
-        assert_true(virtnet_sleep(net_rig.pair, want_tx));
+        assert_true(virtnet_sleep(net_rig.pair, want_tx, 1));
         struct net_frame f = { .bytes = 100 };
         assert_true(net_rig_write(&f));
         assert_true(fake_device_publish(&net_rig.rx)); /* a frame wakes */
@@ -319,12 +319,12 @@ static void test_sleep(void **state)
         bool last = net_rig.tx.interrupts > 0;
         assert_int_equal(last, want_tx); /* and only if it was asked for */
         virtnet_awake(net_rig.pair);
-        assert_false(virtnet_sleep(net_rig.pair, want_tx)); /* there is something: no sleep */
+        assert_false(virtnet_sleep(net_rig.pair, want_tx, 1)); /* there is something: no sleep */
         virtnet_awake(net_rig.pair);
         struct virtnet_frame frame;
         assert_true(virtnet_receive(net_rig.pair, &frame));
         virtnet_release(frame.buffer[0]);
-        assert_int_equal(virtnet_sleep(net_rig.pair, want_tx), !want_tx); /* so many sent frames are reason enough */
+        assert_int_equal(virtnet_sleep(net_rig.pair, want_tx, 1), !want_tx); /* so many sent frames are reason enough */
         virtnet_awake(net_rig.pair);
         assert_int_equal(virtnet_reclaim(net_rig.pair, 100, done), 8);
         for (unsigned n = 0; n < 4; n++)
@@ -332,13 +332,13 @@ static void test_sleep(void **state)
         net_rig_flush();
         for (unsigned n = 0; n < 4; n++)
             take((void *)1, 100, 0);
-        assert_true(virtnet_sleep(net_rig.pair, want_tx));
+        assert_true(virtnet_sleep(net_rig.pair, want_tx, 1));
         virtnet_awake(net_rig.pair);
         net_rig.rx.interrupts = net_rig.tx.interrupts = 0;
         for (unsigned n = 0; n < 5; n++)
             assert_true(net_rig_write(&f));
         fake_device_publish(&net_rig.rx);
-        assert_false(virtnet_sleep(net_rig.pair, want_tx)); /* frames came, whatever was sent */
+        assert_false(virtnet_sleep(net_rig.pair, want_tx, 1)); /* frames came, whatever was sent */
         virtnet_awake(net_rig.pair);
         return_all(&seed);
         assert_int_equal(net_rig.rx.interrupts + net_rig.tx.interrupts, 0); /* who is awake is not interrupted */
@@ -357,7 +357,7 @@ static void test_sleep_until_the_next(void **state)
         net_rig_flush();
         for (unsigned n = 0; n < 8; n++)
             take((void *)1, 100, 0);
-        assert_true(virtnet_sleep(net_rig.pair, true));
+        assert_true(virtnet_sleep(net_rig.pair, true, 1));
         for (unsigned n = 1; n <= 8; n++) {
             fake_device_return(&net_rig.tx, 0, 0);
             assert_int_equal(fake_device_publish(&net_rig.tx), n == (next ? 1 : 6));
@@ -433,7 +433,7 @@ static void test_broken_queue(void **state)
         virtnet_refill(net_rig.pair); /* nothing more can be done with it, and nothing gets lost */
         net_rig_flush();
         assert_false(virtnet_receive(net_rig.pair, &frame));
-        assert_true(virtnet_sleep(net_rig.pair, false));
+        assert_true(virtnet_sleep(net_rig.pair, false, 1));
         net_rig_check_buffers();
         assert_int_equal(net_rig.pair->rx_stats.no_buffer, no_buffer);
         close_rig(state);

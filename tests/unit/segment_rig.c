@@ -50,6 +50,11 @@ void heap_give(void *p)
     free(p);
 }
 
+uint64_t net_time(void)
+{
+    return rig.now * 1000000;
+}
+
 u32_t sys_now(void)
 {
     return (u32_t)rig.now;
@@ -537,6 +542,7 @@ void rig_run(uint64_t ms)
         if (rig.ack_at == UINT64_MAX && rig.now < rig.shut_until)
             rig.ack_at = rig.shut_until;
         sys_check_timeouts();
+        acks_turn(net_time());
     }
 }
 

@@ -4,6 +4,7 @@
 #ifndef RINGSIDE_SEGMENT_RIG_H
 #define RINGSIDE_SEGMENT_RIG_H
 #include "lwip/priv/tcp_priv.h"
+#include "net/acks.h"
 #include "tests/unit/unit.h"
 
 #define RIG_BYTES (1u << 21) /* the longest stream */

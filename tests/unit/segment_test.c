@@ -34,6 +34,26 @@ static void test_bulk(void **state)
     }
 }
 
+/* What a server writes as soon as it has a connection, before there is a congestion window to speak of, goes in large
+ * segments, too: in half of the window that it begins with (ten packets: RFC 6928). */
+static void test_short_stream(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct rig_options o = usual;
+        o.v6 = i & 1;
+        o.timestamps = i & 2;
+        o.copy = i & 4;
+        o.bytes = 140000;
+        o.seed = i + 1;
+        rig_open(&o);
+        rig_finish(20000);
+        check(rig.largest >= 5 * 1400 && rig.packets < rig.pieces / 3 + 4, "%s", rig_describe());
+        check(rig.again == 0, "%s", rig_describe());
+        rig_close();
+    }
+}
+
 /* ---- loss of one piece, whichever it is ---- */
 
 static uint32_t victim;
@@ -148,7 +168,8 @@ static void test_fast_into_a_narrow_window(void **state)
     for (unsigned i = 0; i < 20; i++) {
         struct rig_options o = usual;
         o.bytes = 1000000;
-        o.ack_every = 30; /* so that much can be sent at a time */
+        o.ack_every = 30; /* so that much can be sent at a time, */
+        o.window = 65536; /* but not so much that what is lost with the window takes long */
         o.v6 = i & 1;
         o.copy = i & 2;
         o.seed = i + 1;
@@ -253,6 +274,70 @@ static void test_acknowledged_at_once(void **state)
     }
 }
 
+/* Sends `n` bytes more in large segments of 8 times `mss`, which go from *at on. */
+static void send_bulk(uint32_t *at, uint32_t n, uint32_t mss)
+{
+    for (uint32_t end = *at + n; *at + 8 * mss <= end; *at += 8 * mss)
+        rig_send(*at, 8 * mss, (uint16_t)mss);
+}
+
+/* Of bulk data acknowledgements are put together: one for 64 KiB or a quarter of a window that is smaller, and one for
+ * the rest in the next millisecond; after which the peer, that had to wait, gets them at once again. What is small or
+ * out of order is acknowledged as ever. */
+static void test_acknowledged_together(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct rig_options o = usual;
+        o.bytes = 2;
+        o.pace_ms = 1000000;
+        o.burst = 1;
+        o.v6 = i & 1;
+        o.timestamps = i & 2;
+        o.scale = i & 4 ? -1 : 7;
+        const uint32_t mss = 1400, large = 8 * mss, most = o.scale < 0 ? 65535 / 4 : ACKS_HOLD_BYTES;
+        uint32_t at = 0;
+        rig_open(&o);
+        rig_run(300);
+        uint64_t acks = rig.guest_acks;
+        send_bulk(&at, ACKS_QUICK_BYTES + large - 1, mss);
+        assert_int_equal(rig.guest_ack, at);
+        assert_int_equal(rig.guest_acks - acks, at / large);
+        acks = rig.guest_acks;
+        uint64_t held = acks_stats()->held, by_time = acks_stats()->by_time;
+        for (unsigned n = 0; n < 40; n++) {
+            send_bulk(&at, large, mss);
+            assert_in_range(at - rig.guest_ack, 0, most);
+        }
+        unsigned each = (most + large - 1) / large; /* segments for one acknowledgement */
+        assert_int_equal(rig.guest_acks, acks + 40 / each);
+        assert_int_equal(acks_stats()->held, held + 40 - 40 / each);
+        if (at == rig.guest_ack)
+            send_bulk(&at, large, mss);
+        acks = rig.guest_acks;
+        rig_run(1);
+        assert_int_equal(rig.guest_ack, at);
+        assert_int_equal(rig.guest_acks, acks + 1);
+        assert_int_equal(acks_stats()->by_time, by_time + 1);
+        send_bulk(&at, large, mss);
+        assert_int_equal(rig.guest_ack, at); /* at once */
+        send_bulk(&at, ACKS_QUICK_BYTES - 1, mss);
+        send_bulk(&at, large, mss);
+        assert_int_equal(rig.guest_ack, at - large); /* held again, */
+        rig_send(at, 100, 0);
+        at += 100;
+        assert_int_equal(rig.guest_ack, at); /* but not with a small one behind it, */
+        send_bulk(&at, large, mss);
+        assert_int_equal(rig.guest_ack, at - large);
+        acks = rig.guest_acks;
+        rig_send(at + mss, large, (uint16_t)mss); /* nor with a gap */
+        assert_int_equal(rig.guest_ack, at);
+        assert_int_equal(rig.guest_acks, acks + 1);
+        rig_close();
+        assert_int_equal(acks_waiting(), 0); /* a connection that is gone is forgotten */
+    }
+}
+
 /* ---- random walks ---- */
 
 static uint32_t pick(uint64_t *seed, const uint32_t *from, unsigned n)
@@ -328,6 +413,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_bulk, tear_down),
+        cmocka_unit_test_teardown(test_short_stream, tear_down),
         cmocka_unit_test_teardown(test_any_piece_lost, tear_down),
         cmocka_unit_test_teardown(test_loss_at_the_end_of_a_burst, tear_down),
         cmocka_unit_test_teardown(test_added_behind_what_is_sent_again, tear_down),
@@ -335,6 +421,7 @@ int main(void)
         cmocka_unit_test_teardown(test_smallest_segments, tear_down),
         cmocka_unit_test_teardown(test_path_mtu, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_at_once, tear_down),
+        cmocka_unit_test_teardown(test_acknowledged_together, tear_down),
         cmocka_unit_test_teardown(test_random_walks, tear_down),
     };
 

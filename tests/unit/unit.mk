@@ -115,7 +115,7 @@ unit_programs += pcb_hash_test
 unit_flags_lwip := $(unit_flags_asan) -fno-sanitize=alignment,shift -Inet/port -isystem $(LWIP_DIR)/src/include
 unit_lwip_objects := $(patsubst %.c,$(UNIT)/upstream/%.o,$(filter-out apps/%,$(lwip_sources)))
 pcb_hash_test_kind := lwip
-pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c tests/unit/lwip_memory.c net/timewait.c net/segment.c net/port/chksum.c net/port/timeout_memory.c # includes pcb_hash.c
+pcb_hash_test_sources := tests/unit/pcb_hash_test.c tests/unit/lwip_rig.c tests/unit/lwip_memory.c net/timewait.c net/segment.c net/acks.c net/port/chksum.c net/port/timeout_memory.c # includes pcb_hash.c
 pcb_hash_test_objects := $(unit_lwip_objects)
 
 # What the specification says and the tests above do not show: tests/conformance names them.
@@ -136,10 +136,10 @@ iperf3_text_test_sources := tests/unit/iperf3_text_test.c apps/iperf3/text.c
 
 unit_programs += segment_test netif_test
 segment_test_kind := lwip
-segment_test_sources := tests/unit/segment_test.c tests/unit/segment_rig.c net/segment.c net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
+segment_test_sources := tests/unit/segment_test.c tests/unit/segment_rig.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
 segment_test_objects := $(unit_lwip_objects)
 netif_test_kind := lwip
-netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_memory.c $(net_rig_sources) net/netif.c net/buffer.c net/offload.c net/segment.c \
+netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_memory.c $(net_rig_sources) net/netif.c net/buffer.c net/offload.c net/segment.c net/acks.c \
 	net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
 netif_test_objects := $(unit_lwip_objects)
 
