@@ -143,6 +143,10 @@ bench: all
 conform:
 	tools/ringside $@ --backend "$(BACKEND)"
 
+# Seeded faults in the driver: each must be found by the test that docs/conformance.md names. MUTANTS: options of run.py
+mutants: $(BUILD)/deps.mk
+	$(PYTHON) tests/mutants/run.py $(MUTANTS)
+
 # docs/conformance.md: every statement of the specification about a driver, with the test that shows it.
 conformance-table:
 	$(PYTHON) tests/conformance/check.py
@@ -161,8 +165,9 @@ help:
 	@echo "make test        every test that needs no special hardware; test-full: every combination"
 	@echo "make bench       measures beside a Linux guest, under 10 minutes; FULL=1, LAB=kvm, BENCH=\"options of tools/ringside bench\""
 	@echo "make unit        the unit tests on the host alone"
+	@echo "make mutants     seeded faults in the driver, each to be found by its test; MUTANTS=\"--list\""
 	@echo "make conformance-table   docs/conformance.md from tests/conformance, checked"
 	@echo "make clean       removes build/"
 
 -include $(program_objects:.o=.d) $(guest_test_objects:.o=.d) $(lwip_objects:.o=.d) $(loader_objects:.o=.d)
-.PHONY: all guest-tests iso run test test-full bench conform conformance-table clean help
+.PHONY: all guest-tests iso run test test-full bench conform mutants conformance-table clean help

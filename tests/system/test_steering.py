@@ -380,7 +380,7 @@ TRAFFIC = [
     on_four((test_traffic.half_close_and_pauses, test_traffic.resets, test_traffic.parallel, test_traffic.many_short,
              test_traffic.udp_any_size, test_traffic.six, test_traffic.flood), 'peers-rss', props=RSS, steers='rss', full=True),
     on_four((test_traffic.flood, test_traffic.ping_sizes), 'ping', full=True),
-    on_four((test_traffic.wrap_indices, 'wake'), 'wrap', full=True),
+    on_four((test_traffic.wrap_indices, 'wake'), 'wrap', words=test_traffic.ONE_BY_ONE, full=True),
 ] + [
     on_four((serves(4), two_hundred, bursts, 'discard_chargen'), f'{"-".join(off)}-off{"-" + words if words else ""}',
             words=f'features=-{",-".join(off)} {words}'.strip(), without=off, full=full)

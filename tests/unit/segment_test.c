@@ -425,7 +425,5 @@ int main(void)
         cmocka_unit_test_teardown(test_random_walks, tear_down),
     };
 
-    if (getenv("UNIT_TEST"))
-        cmocka_set_test_filter(getenv("UNIT_TEST"));
     return cmocka_run_group_tests_name("segment", tests, NULL, NULL);
 }

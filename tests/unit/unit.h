@@ -24,6 +24,13 @@
         }                                                                                                              \
     } while (0)
 
+/* UNIT_TEST=NAME in the environment: only that test of a program (tests/mutants). */
+static __attribute__((constructor)) inline void unit_choose_test(void)
+{
+    if (getenv("UNIT_TEST"))
+        cmocka_set_test_filter(getenv("UNIT_TEST"));
+}
+
 /* xorshift64*: the same numbers for the same seed on every machine. */
 static inline uint64_t chance(uint64_t *state)
 {
