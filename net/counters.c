@@ -53,7 +53,8 @@ const struct net_counters *counters_of(unsigned core)
 static const struct metric table[] = {
     { "rx_packets", "", "Frames received", RX(packets) },
     { "rx_bytes", "", "Bytes of frames received, from the Ethernet header on", RX(bytes) },
-    { "rx_gso", "", "Frames received that stand for several (TCP segmentation offload)", RX(gso) },
+    { "rx_gso", "", "Frames received that stand for several (segmentation offload)", RX(gso) },
+    { "rx_datagrams", "", "Datagrams that came in frames that stand for several", NETIF(rx_datagrams) },
     { "rx_buffers_posted", "", "Buffers made available to the device", RXQ(stats.added) },
     { "rx_buffers_returned", "", "Buffers that the device returned", RXQ(stats.popped) },
     { "rx_kicks", "", "Notifications of the receive queue to the device", RXQ(stats.kicks) },
@@ -71,6 +72,7 @@ static const struct metric table[] = {
     { "rx_dropped", "num_buffers", "", RX(num_buffers) },
     { "rx_dropped", "bad_header", "", RX(bad_header) },
     { "rx_dropped", "too_long", "", NETIF(rx_too_long) },
+    { "rx_dropped", "bad_datagrams", "", NETIF(rx_bad_datagrams) },
     { "rx_dropped", "no_memory", "", NETIF(rx_no_memory) },
     { "rx_dropped", "refused", "", NETIF(rx_refused) },
     { "rx_ring_size", "", "Descriptors of the receive ring", GAUGE, RXQ(size) },

@@ -16,6 +16,7 @@
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
 #include "net/buffer.h"
+#include "net/datagrams.h"
 #include "net/ether.h"
 #include "net/netif.h"
 #include "net/offload.h"
@@ -56,14 +57,56 @@ static bool carries_tcp(const uint8_t *frame, uint32_t n)
            (type == ETH_P_IPV6 && frame[ETH_HLEN + 6] == IP6_NEXTH_TCP);
 }
 
-void net_netif_trust(struct netif *netif, struct pbuf *p, uint8_t flags)
+void net_netif_trust(struct netif *netif, uint8_t flags)
 {
     const struct interface *in = interface_of(netif);
-    /* Only TCP's is marked, whatever the device says of others: those may be sent again as they are (echoes), where the
-     * mark would mean something else. */
-    p->gso_size = (flags & VIRTNET_FRAME_LARGE) && carries_tcp(p->payload, p->len) ? VIRTNET_FRAME_LARGE : 0;
     bool trusted = (flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
     netif->chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
+}
+
+static void pass(struct interface *in, struct pbuf *p)
+{
+    if (ether_input(p, &in->netif) == ERR_OK)
+        return;
+    in->stats.rx_refused++;
+    pbuf_free(p);
+}
+
+/* One by one, as datagrams do not come together for who waits for them. */
+static void pass_datagrams(struct interface *in, struct pbuf *p, uint16_t size)
+{
+    struct datagrams cut;
+    if (!datagrams_begin(&cut, p, size)) {
+        in->stats.rx_bad_datagrams++;
+        pbuf_free(p);
+        return;
+    }
+    for (struct pbuf *q; (q = datagrams_next(&cut)) != NULL; in->stats.rx_datagrams++)
+        pass(in, q);
+    in->stats.rx_no_memory += cut.rest != NULL;
+    datagrams_end(&cut);
+}
+
+/* Only TCP's is marked, whatever the device says of others: those may be sent again as they are (echoes), where the
+ * mark would mean something else. */
+static __attribute__((noinline)) void pass_large(struct interface *in, struct pbuf *p, uint8_t flags, uint16_t gso_size)
+{
+    if (flags & VIRTNET_FRAME_UDP) {
+        pass_datagrams(in, p, gso_size);
+        return;
+    }
+    if (carries_tcp(p->payload, p->len))
+        p->gso_size = gso_size;
+    pass(in, p);
+}
+
+void net_netif_pass(struct netif *netif, struct pbuf *p, uint8_t flags, uint16_t gso_size)
+{
+    net_netif_trust(netif, flags);
+    if (flags & VIRTNET_FRAME_LARGE)
+        pass_large(interface_of(netif), p, flags, gso_size);
+    else
+        pass(interface_of(netif), p);
 }
 
 void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header)
@@ -77,11 +120,7 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         in->stats.rx_no_memory++;
         return;
     }
-    net_netif_trust(netif, p, frame->flags);
-    if (ether_input(p, &in->netif) != ERR_OK) {
-        in->stats.rx_refused++;
-        pbuf_free(p);
-    }
+    net_netif_pass(netif, p, frame->flags, frame->gso_size);
 }
 
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
