@@ -233,6 +233,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         if (__builtin_expect(acks_waiting() > 0, 0))
             doze = doze_off(received);
         steer_flush();
+        net_netif_flush(netif);
         virtnet_flush(pair);
         if (virtqueue_pending(&pair->rx)) { /* for the rest rest() looks */
             net_clock();

@@ -16,7 +16,10 @@
 #include "lwip/prot/ip6.h"
 #include "lwip/stats.h"
 #include "net/buffer.h"
+#include "net/datagrams.h"
 #include "net/ether.h"
+#include "net/hooks.h"
+#include "net/join.h"
 #include "net/netif.h"
 #include "net/offload.h"
 #include "net/segment.h"
@@ -33,6 +36,10 @@ struct interface {
     struct pbuf *waiting[WAITING_MAX]; /* free-running indices, masked */
     uint32_t waiting_head, waiting_tail;
     const struct layer2 *layer2; /* takes all frames; NULL: lwIP does */
+    struct join join;            /* datagrams of this turn that are not queued yet */
+    bool joins;                  /* the device cuts what was joined */
+    bool several, had_several;   /* more than one datagram was sent in the last turn that sent any, in the one before */
+    uint64_t datagram_at;        /* when that turn began */
     uint16_t checks;             /* lwIP's checksum flags when the device vouches for nothing */
     struct netif_stats stats;
 };
@@ -56,14 +63,56 @@ static bool carries_tcp(const uint8_t *frame, uint32_t n)
            (type == ETH_P_IPV6 && frame[ETH_HLEN + 6] == IP6_NEXTH_TCP);
 }
 
-void net_netif_trust(struct netif *netif, struct pbuf *p, uint8_t flags)
+void net_netif_trust(struct netif *netif, uint8_t flags)
 {
     const struct interface *in = interface_of(netif);
-    /* Only TCP's is marked, whatever the device says of others: those may be sent again as they are (echoes), where the
-     * mark would mean something else. */
-    p->gso_size = (flags & VIRTNET_FRAME_LARGE) && carries_tcp(p->payload, p->len) ? VIRTNET_FRAME_LARGE : 0;
     bool trusted = (flags & (VIRTIO_NET_HDR_F_DATA_VALID | VIRTIO_NET_HDR_F_NEEDS_CSUM)) != 0;
     netif->chksum_flags = trusted ? in->checks & ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP) : in->checks;
+}
+
+static void pass(struct interface *in, struct pbuf *p)
+{
+    if (ether_input(p, &in->netif) == ERR_OK)
+        return;
+    in->stats.rx_refused++;
+    pbuf_free(p);
+}
+
+/* One by one, as datagrams do not come together for who waits for them. */
+static void pass_datagrams(struct interface *in, struct pbuf *p, uint16_t size)
+{
+    struct datagrams cut;
+    if (!datagrams_begin(&cut, p, size)) {
+        in->stats.rx_bad_datagrams++;
+        pbuf_free(p);
+        return;
+    }
+    for (struct pbuf *q; (q = datagrams_next(&cut)) != NULL; in->stats.rx_datagrams++)
+        pass(in, q);
+    in->stats.rx_no_memory += cut.rest != NULL;
+    datagrams_end(&cut);
+}
+
+/* Only TCP's is marked, whatever the device says of others: those may be sent again as they are (echoes), where the
+ * mark would mean something else. */
+static __attribute__((noinline)) void pass_large(struct interface *in, struct pbuf *p, uint8_t flags, uint16_t gso_size)
+{
+    if (flags & VIRTNET_FRAME_UDP) {
+        pass_datagrams(in, p, gso_size);
+        return;
+    }
+    if (carries_tcp(p->payload, p->len))
+        p->gso_size = gso_size;
+    pass(in, p);
+}
+
+void net_netif_pass(struct netif *netif, struct pbuf *p, uint8_t flags, uint16_t gso_size)
+{
+    net_netif_trust(netif, flags);
+    if (flags & VIRTNET_FRAME_LARGE)
+        pass_large(interface_of(netif), p, flags, gso_size);
+    else
+        pass(interface_of(netif), p);
 }
 
 void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uint32_t header)
@@ -77,11 +126,7 @@ void net_netif_input(struct netif *netif, const struct virtnet_frame *frame, uin
         in->stats.rx_no_memory++;
         return;
     }
-    net_netif_trust(netif, p, frame->flags);
-    if (ether_input(p, &in->netif) != ERR_OK) {
-        in->stats.rx_refused++;
-        pbuf_free(p);
-    }
+    net_netif_pass(netif, p, frame->flags, frame->gso_size);
 }
 
 unsigned net_netif_receive(struct netif *netif, unsigned budget)
@@ -131,7 +176,7 @@ static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t c
 }
 
 /* A short frame: all of it into the slot. */
-static bool send_short(struct interface *in, const struct pbuf *p)
+static inline __attribute__((always_inline)) bool send_short(struct interface *in, const struct pbuf *p)
 {
     if (!has_room(in, 0))
         return false;
@@ -183,15 +228,18 @@ static __attribute__((noinline)) bool send_copy(struct interface *in, const stru
     return sent;
 }
 
-/* Queues a frame; false: there is no room for it now. */
-static bool send_frame(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) bool send_pieces(struct interface *in, struct pbuf *p)
 {
-    if (p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH)
-        return send_short(in, p);
     uint16_t pieces = pieces_of(p);
     if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
         return send_copy(in, p);
     return send_long(in, p);
+}
+
+/* Queues a frame; false: there is no room for it now. Part of link_output(), whoever calls it besides. */
+static inline __attribute__((always_inline)) bool send_frame(struct interface *in, struct pbuf *p)
+{
+    return p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH ? send_short(in, p) : send_pieces(in, p);
 }
 
 static __attribute__((noinline)) void wait_for_room(struct interface *in, struct pbuf *p)
@@ -209,7 +257,7 @@ static __attribute__((noinline)) void wait_for_room(struct interface *in, struct
 
 /* lwIP's linkoutput. Always ERR_OK: a frame without room waits in order, and what cannot wait is dropped and counted;
  * lwIP's own way with ERR_MEM is slower than a retransmission. */
-static err_t link_output(struct netif *netif, struct pbuf *p)
+static __attribute__((noinline)) err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
     if (in->layer2 != NULL || steer_swallows(p))
@@ -230,13 +278,13 @@ static void on_sent(void *token)
 }
 
 /* Sends what waits, as far as there is room. Returns how many frames. */
-static unsigned send_waiting(struct interface *in)
+static __attribute__((noinline)) unsigned send_waiting(struct interface *in)
 {
     uint16_t room = virtqueue_capacity(&in->pair->tx);
     unsigned n = 0;
     while (in->waiting_head != in->waiting_tail) {
         struct pbuf *p = in->waiting[in->waiting_head % WAITING_MAX];
-        if (!send_frame(in, p))
+        if (!(p->gso_size != 0 ? send_pieces(in, p) : send_frame(in, p))) /* joined ones are cut, however short */
             break;
         in->waiting_head++;
         pbuf_free(p);
@@ -273,6 +321,69 @@ bool net_netif_waiting(const struct netif *netif)
     return in->layer2 != NULL ? in->layer2->waiting(in->pair) : in->waiting_head != in->waiting_tail;
 }
 
+/* ---- datagrams that are joined ----
+ *
+ * lwIP's linkoutput is link_output() where nothing is held back, so nobody else pays for it; while an application sends
+ * a datagram it is join_output(); and while some are held it is behind_output(), which lets nothing pass them. */
+
+static void flush_join(struct interface *in)
+{
+    struct pbuf *p = join_take(&in->join);
+    in->stats.tx_datagrams += p != NULL && p->gso_size != 0 ? in->join.count : 0;
+    in->netif.linkoutput = link_output;
+    if (p == NULL)
+        return;
+    if (p->gso_size == 0)
+        link_output(&in->netif, p);
+    else if (in->waiting_head != in->waiting_tail || !send_pieces(in, p))
+        wait_for_room(in, p);
+    pbuf_free(p);
+}
+
+static err_t behind_output(struct netif *netif, struct pbuf *p)
+{
+    flush_join(interface_of(netif));
+    return link_output(netif, p);
+}
+
+static err_t join_output(struct netif *netif, struct pbuf *p)
+{
+    struct interface *in = interface_of(netif);
+    uint16_t ring = virtqueue_max_pieces(&in->pair->tx), most = ring > VIRTNET_TX_PIECES ? VIRTNET_TX_PIECES : ring - 1;
+    if (join_add(&in->join, p, most))
+        return ERR_OK;
+    flush_join(in);
+    return join_add(&in->join, p, most) ? ERR_OK : link_output(netif, p);
+}
+
+void net_netif_flush(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    if (__builtin_expect(in->join.first != NULL, 0))
+        flush_join(in);
+}
+
+/* True if the datagram that is to be sent may well not be alone in this turn: it is not the first, or there were
+ * several the last time. So an answer here and there is not held back, which costs more than it takes to send it. */
+static inline bool in_company(struct interface *in)
+{
+    uint64_t now = net_time(); /* stands still within a turn */
+    bool first = now != in->datagram_at;
+    in->had_several = first ? in->several : in->had_several;
+    in->several = !first;
+    in->datagram_at = now;
+    return !first || in->had_several;
+}
+
+static __attribute__((noinline)) err_t send_joined(struct interface *in, struct udp_pcb *pcb, struct pbuf *p,
+                                                   const ip_addr_t *to, u16_t port)
+{
+    in->netif.linkoutput = join_output;
+    err_t err = udp_sendto(pcb, p, to, port);
+    in->netif.linkoutput = in->join.first != NULL ? behind_output : link_output;
+    return err;
+}
+
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
 {
     struct netif *netif = &the_interface.netif;
@@ -280,7 +391,8 @@ err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u
     unsigned headers = 8 + (IP_IS_V6(to) ? 40 : 20);
     if (p->tot_len + headers > netif->mtu)
         netif->chksum_flags |= NETIF_CHECKSUM_GEN_UDP;
-    err_t err = udp_sendto(pcb, p, to, port);
+    err_t err = the_interface.joins && in_company(&the_interface) ? send_joined(&the_interface, pcb, p, to, port)
+                                                                  : udp_sendto(pcb, p, to, port);
     netif->chksum_flags = flags;
     return err;
 }
@@ -324,6 +436,7 @@ static err_t interface_init(struct netif *netif)
     if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
         in->checks &= (uint16_t) ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
     NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
+    in->joins = virtnet_has(dev, VIRTIO_NET_F_HOST_USO_BIT);
     segment_init(virtnet_has(dev, VIRTIO_NET_F_HOST_TSO4), virtnet_has(dev, VIRTIO_NET_F_HOST_TSO6));
     return ERR_OK;
 }
@@ -348,6 +461,10 @@ static void finish(struct virtnet_pair *pair, void *token)
 void net_netif_forget(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
+    struct pbuf *held = join_take(&in->join); /* lost with the others */
+    if (held != NULL)
+        pbuf_free(held);
+    netif->linkoutput = link_output;
     virtnet_take_back(in->pair, in->layer2 != NULL && in->layer2->sent != NULL ? in->layer2->sent : finish);
 }
 

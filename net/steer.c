@@ -19,9 +19,9 @@
 /* What messages mean. */
 enum message_kind {
     MESSAGE_FRAME =
-        1, /* c: the first buffer of a frame, linked by `next`; a: header flags, b: bytes before the Ethernet header */
+        1, /* c: the first buffer of a frame, linked by `next`; a, d: its flags, gso_size, b: bytes before Ethernet */
     MESSAGE_FRAGMENT,      /* the same, of a datagram that the receiver is to reassemble */
-    MESSAGE_FRAME_COPY,    /* c: a parcel with a whole frame; a: header flags */
+    MESSAGE_FRAME_COPY,    /* c: a parcel with a whole frame; a, d: its flags, gso_size */
     MESSAGE_FRAGMENT_COPY, /* the same, to be reassembled */
     MESSAGE_SPREAD,        /* the same as a copy of a frame, which every core gets */
     MESSAGE_DATAGRAM,      /* c: a parcel with a reassembled datagram */
@@ -142,10 +142,15 @@ static void done_reading(struct parcel *p)
     __atomic_fetch_sub(&p->readers, 1, __ATOMIC_RELEASE);
 }
 
-/* `flags`: the virtio-net header's of the frame. */
-static void post_parcel(unsigned to, enum message_kind kind, struct parcel *p, uint8_t flags)
+static uint16_t gso_size_of(const struct virtnet_frame *frame)
 {
-    struct message m = { .kind = (uint16_t)kind, .a = flags, .c = (uint64_t)(uintptr_t)p };
+    return frame->flags & VIRTNET_FRAME_LARGE ? frame->gso_size : 0;
+}
+
+/* `flags`, `gso_size`: the frame's. */
+static void post_parcel(unsigned to, enum message_kind kind, struct parcel *p, uint8_t flags, uint16_t gso_size)
+{
+    struct message m = { .kind = (uint16_t)kind, .a = flags, .c = (uint64_t)(uintptr_t)p, .d = gso_size };
     if (mailbox_post(&box, to, &m))
         return;
     stats.dropped_mail++;
@@ -193,7 +198,7 @@ static void spread(const struct virtnet_frame *frame, uint32_t header)
     stats.spread++;
     for (unsigned to = 0; to < cores; to++)
         if (to != core_number())
-            post_parcel(to, MESSAGE_SPREAD, p, frame->flags);
+            post_parcel(to, MESSAGE_SPREAD, p, frame->flags, gso_size_of(frame));
 }
 
 /* To its owner as a copy: this core's buffers are running low, and the owner may keep what it gets for long. */
@@ -203,7 +208,7 @@ static void send_copy(const struct virtnet_frame *frame, uint32_t header, unsign
     if (p != NULL) {
         copy_out(frame, header, p->data);
         stats.handed_over++;
-        post_parcel(owner, fragment ? MESSAGE_FRAGMENT_COPY : MESSAGE_FRAME_COPY, p, frame->flags);
+        post_parcel(owner, fragment ? MESSAGE_FRAGMENT_COPY : MESSAGE_FRAME_COPY, p, frame->flags, gso_size_of(frame));
     }
     buffers_release(frame);
 }
@@ -221,6 +226,7 @@ static void hand_over(const struct virtnet_frame *frame, uint32_t header, unsign
         .a = frame->flags,
         .b = header,
         .c = (uint64_t)(uintptr_t)frame->buffer[0],
+        .d = gso_size_of(frame),
     };
     if (mailbox_post(&box, owner, &m)) {
         stats.handed_over++;
@@ -248,7 +254,7 @@ static void reassemble(struct pbuf *p)
     struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
     unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
     if (owner == core_number()) {
-        net_netif_trust(interface, p, 0); /* whatever a device says of a fragment, it has not seen the whole */
+        net_netif_trust(interface, 0); /* whatever a device says of a fragment, it has not seen the whole */
         if (ip_input(p, interface) != ERR_OK)
             pbuf_free(p);
         return;
@@ -257,7 +263,7 @@ static void reassemble(struct pbuf *p)
     if (parcel != NULL) {
         pbuf_copy_partial(p, parcel->data, p->tot_len, 0);
         stats.handed_over++;
-        post_parcel(owner, MESSAGE_DATAGRAM, parcel, 0);
+        post_parcel(owner, MESSAGE_DATAGRAM, parcel, 0, 0);
     }
     pbuf_free(p);
 }
@@ -371,6 +377,7 @@ static void take_frame(const struct message *m)
     struct virtnet_frame frame;
     buffers_unlink((struct rx_buffer *)(uintptr_t)m->c, &frame);
     frame.flags = (uint8_t)m->a;
+    frame.gso_size = (uint16_t)m->d;
     stats.taken_over++;
     if (m->kind == MESSAGE_FRAGMENT)
         reassemble(buffers_copy(&frame, m->b));
@@ -388,8 +395,12 @@ static void take_parcel(const struct message *m)
         reassemble(p);
         return;
     }
-    net_netif_trust(interface, p, (uint8_t)m->a);
-    if ((m->kind == MESSAGE_DATAGRAM ? ip_input(p, interface) : interface->input(p, interface)) != ERR_OK)
+    if (m->kind != MESSAGE_DATAGRAM) {
+        net_netif_pass(interface, p, (uint8_t)m->a, (uint16_t)m->d);
+        return;
+    }
+    net_netif_trust(interface, 0);
+    if (ip_input(p, interface) != ERR_OK)
         pbuf_free(p);
 }
 

@@ -18,7 +18,8 @@
 #define VIRTNET_MTU_MIN     68 /* RFC 791: no IPv4 below */
 #define VIRTNET_MTU_DEFAULT 1500
 #define VIRTNET_GSO_FRAME                                                                                              \
-    65589 /* bytes of the largest frame with GUEST_TSO4 or 6 (1.4, 5.1.9.3.1: 65,601 with the header) */
+    65589 /* bytes of the largest frame with GUEST_TSO or USO (1.4, 5.1.9.3.1: 65,601 with the header) */
+#define VIRTNET_GSO_UDP_L4   5  /* a gso_type that the uapi headers of linux-libc-dev 6.1 do not name (5.1.6) */
 #define VIRTNET_RX_HUGE      32 /* so many of them at most are posted where each needs a buffer of its own */
 #define VIRTNET_FRAME_PIECES 35 /* receive buffers in one frame: 65,609 bytes over buffers of 1,984, and one more */
 #define VIRTNET_TX_PIECES    20 /* pieces of a frame to send; longer chains are copied together by the caller */
@@ -50,8 +51,10 @@ struct virtnet_frame {
     uint32_t length[VIRTNET_FRAME_PIECES]; /* bytes written into each, the first one's header included */
     uint8_t flags;               /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame, and */
 #define VIRTNET_FRAME_LARGE 0x80 /* none of the header's: the frame stands for several (gso_type) */
+#define VIRTNET_FRAME_UDP   0x40 /* nor this: and those are datagrams, with gso_size bytes of data each */
     uint8_t hash_report;         /* VIRTIO_NET_HASH_REPORT_*; 0: the device gives no hash */
     uint32_t hash;
+    uint16_t gso_size; /* with VIRTNET_FRAME_LARGE only; not 0 */
 };
 
 /* Room for one frame that is being sent: the header, and what the driver changes of the frame or copies. */
@@ -63,7 +66,7 @@ struct tx_slot {
 
 struct virtnet_rx_stats {
     uint64_t packets, bytes;
-    uint64_t gso;         /* packets that stand for several (GUEST_TSO) */
+    uint64_t gso;         /* packets that stand for several (GUEST_TSO, GUEST_USO) */
     uint64_t no_buffer;   /* refills cut short because the pool was empty */
     uint64_t short_frame; /* dropped: shorter than header and Ethernet header */
     uint64_t num_buffers; /* dropped: num_buffers is 0, too large, or its buffers are missing */
@@ -75,7 +78,7 @@ struct virtnet_rx_stats {
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
-    uint64_t gso;            /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t gso;            /* packets that the device cuts into several (HOST_TSO, HOST_USO) */
     uint64_t no_room;        /* frames dropped because the ring was full (applications without a stack) */
     uint64_t kicks_repeated; /* see virtnet_watch() */
 };
@@ -187,7 +190,8 @@ static inline bool virtnet_has(const struct virtnet *net, unsigned bit)
 /* True if packets of up to 64 KiB may come in. */
 static inline bool virtnet_gets_gso(const struct virtnet *net)
 {
-    return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4) || virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
+    return (net->features & (FEATURE_BIT(VIRTIO_NET_F_GUEST_TSO4) | FEATURE_BIT(VIRTIO_NET_F_GUEST_TSO6) |
+                             FEATURE_BIT(VIRTIO_NET_F_GUEST_USO4_BIT) | FEATURE_BIT(VIRTIO_NET_F_GUEST_USO6_BIT))) != 0;
 }
 
 /* Link state as the device says it; up when the device has no VIRTIO_NET_F_STATUS (5.1.4). */

@@ -17,6 +17,7 @@
 #define VLAN_TAG      4u
 #define STALL_NS      1000000000u /* a queue that stands still for so long is told again */
 #define CSUM_FLAGS    (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)
+#define UDP_CSUM_AT   6 /* in its header */
 #define RX_DATA_MIN   (VIRTNET_HEADER_HASH + ETH_HLEN + VLAN_TAG)
 
 /* ---- set-up ---- */
@@ -167,29 +168,48 @@ static uint32_t frame_bytes(const struct virtnet_frame *frame, uint32_t header)
     return n - header;
 }
 
-/* A packet that stands for several, of a kind that was acknowledged (5.1.6.4.1). */
-static bool gso_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h)
+/* Datagrams of the IP version that was acknowledged. Their checksums are the device's word or yet to be made: that of
+ * the whole, which is in the UDP header, is nobody's. (5.1.6.4.1) */
+static bool uso_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h, const uint8_t *frame)
 {
-    if (h->gso_size == 0 || ((h->gso_type & VIRTIO_NET_HDR_GSO_ECN) && !virtnet_has(net, VIRTIO_NET_F_GUEST_ECN)))
+    uint16_t type = (uint16_t)(frame[12] << 8 | frame[13]);
+    bool sums = h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM ? h->csum_offset == UDP_CSUM_AT
+                                                       : (h->flags & VIRTIO_NET_HDR_F_DATA_VALID) != 0;
+    return sums && !(h->gso_type & VIRTIO_NET_HDR_GSO_ECN) &&
+           ((type == ETH_P_IP && virtnet_has(net, VIRTIO_NET_F_GUEST_USO4_BIT)) ||
+            (type == ETH_P_IPV6 && virtnet_has(net, VIRTIO_NET_F_GUEST_USO6_BIT)));
+}
+
+/* A packet that stands for several, of a kind that was acknowledged (5.1.6.4.1). By value, so that the caller may keep
+ * it in registers. */
+static __attribute__((noinline)) bool gso_ok(const struct virtnet_pair *pair, struct virtio_net_hdr_v1 h,
+                                             const struct rx_buffer *first)
+{
+    const struct virtnet *net = pair->net;
+    if (h.gso_size == 0 || ((h.gso_type & VIRTIO_NET_HDR_GSO_ECN) && !virtnet_has(net, VIRTIO_NET_F_GUEST_ECN)))
         return false;
-    switch (h->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+    switch (h.gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
     case VIRTIO_NET_HDR_GSO_TCPV4:
         return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4);
     case VIRTIO_NET_HDR_GSO_TCPV6:
         return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
+    case VIRTNET_GSO_UDP_L4:
+        return uso_ok(net, &h, first->data + pair->header);
     default:
         return false;
     }
 }
 
-/* Checks the header against what was negotiated and against the frame (5.1.6.4.2). */
-static bool header_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h, uint32_t bytes)
+/* Checks the header against what was negotiated and against the frame, which has 14 bytes in its first buffer at least
+ * (5.1.6.4.2). */
+static bool header_ok(const struct virtnet_pair *pair, const struct virtio_net_hdr_v1 *h, uint32_t bytes,
+                      const struct rx_buffer *first)
 {
-    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE && !gso_ok(net, h))
+    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE && !gso_ok(pair, *h, first))
         return false;
     if (!(h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
         return true;
-    return virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) && h->csum_start >= ETH_HLEN &&
+    return virtnet_has(pair->net, VIRTIO_NET_F_GUEST_CSUM) && h->csum_start >= ETH_HLEN &&
            (uint32_t)h->csum_start + h->csum_offset + 2 <= bytes;
 }
 
@@ -222,7 +242,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             continue;
         }
         uint32_t bytes = count == 1 ? frame->length[0] - pair->header : frame_bytes(frame, pair->header);
-        if (!header_ok(net, &h, bytes)) {
+        if (!header_ok(pair, &h, bytes, first)) {
             pair->rx_stats.bad_header++;
             drop(frame);
             continue;
@@ -234,7 +254,9 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
         frame->bytes = bytes;
         pair->rx_stats.packets++;
         if (h.gso_type != VIRTIO_NET_HDR_GSO_NONE) {
-            frame->flags |= VIRTNET_FRAME_LARGE;
+            frame->flags |=
+                h.gso_type == VIRTNET_GSO_UDP_L4 ? VIRTNET_FRAME_LARGE | VIRTNET_FRAME_UDP : VIRTNET_FRAME_LARGE;
+            frame->gso_size = h.gso_size;
             pair->rx_stats.gso++;
         }
         pair->rx_stats.bytes += bytes;

@@ -35,6 +35,10 @@ class TapWatch:
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Looks no longer."""
         self._stop = True
         self._thread.join()
         self._sock.close()
@@ -48,7 +52,7 @@ class TapWatch:
             self._frame(head, 'host' if where[2] == PACKET_OUTGOING else 'guest')
 
     def lost(self):
-        """Frames that came too fast for this to see."""
+        """Frames that came too fast for this to see, since it was last asked."""
         return struct.unpack('II', self._sock.getsockopt(263, 6, 8))[1]
 
     def _frame(self, head, who):

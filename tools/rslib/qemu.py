@@ -35,6 +35,20 @@ BOOTS = ('kernel', 'pvh', 'iso', 'iso-uefi')
 started = []
 
 
+class NoQemu(Exception):
+    """QEMU 10 cannot be had on this machine; the text says why in one line."""
+
+
+def qemu10():
+    """A program for Machine's qemu that is QEMU 10 or later: Debian 12 has 7.2, which lacks UDP segmentation and in_order.
+    By tools/qemu10.sh: the first time it may fetch one. NoQemu where there is none to be had."""
+    script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'qemu10.sh')
+    done = subprocess.run([script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1500, check=False)
+    if done.returncode:
+        raise NoQemu(done.stderr.strip())
+    return done.stdout.strip()
+
+
 class GuestError(Exception):
     """A guest did not do what was asked of it. The text ends with its console and QEMU's stderr."""
 
