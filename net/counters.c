@@ -82,6 +82,7 @@ static const struct metric table[] = {
     { "tx_packets", "", "Frames queued for the device", TX(packets) },
     { "tx_bytes", "", "Bytes of these frames, from the Ethernet header on", TX(bytes) },
     { "tx_gso", "", "Frames that the device was asked to cut into several", TX(gso) },
+    { "tx_datagrams", "", "Datagrams in such frames", NETIF(tx_datagrams) },
     { "tx_completed", "", "Frames that the device returned as sent", TXQ(stats.popped) },
     { "tx_kicks", "", "Notifications of the transmit queue to the device", TXQ(stats.kicks) },
     { "tx_kicks_suppressed", "", "Times frames were made available and no notification was wanted",

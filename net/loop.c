@@ -203,6 +203,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
             judge_halt(pair, work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
         steer_flush();
+        net_netif_flush(netif);
         virtnet_flush(pair);
         if (virtqueue_pending(&pair->rx)) { /* for the rest rest() looks */
             net_clock();

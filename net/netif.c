@@ -18,6 +18,7 @@
 #include "net/buffer.h"
 #include "net/datagrams.h"
 #include "net/ether.h"
+#include "net/join.h"
 #include "net/netif.h"
 #include "net/offload.h"
 #include "net/segment.h"
@@ -34,6 +35,8 @@ struct interface {
     struct pbuf *waiting[WAITING_MAX]; /* free-running indices, masked */
     uint32_t waiting_head, waiting_tail;
     const struct layer2 *layer2; /* takes all frames; NULL: lwIP does */
+    struct join join;            /* datagrams of this turn that are not queued yet */
+    bool joins;                  /* the device cuts what was joined */
     uint16_t checks;             /* lwIP's checksum flags when the device vouches for nothing */
     struct netif_stats stats;
 };
@@ -222,15 +225,18 @@ static __attribute__((noinline)) bool send_copy(struct interface *in, const stru
     return sent;
 }
 
-/* Queues a frame; false: there is no room for it now. */
-static bool send_frame(struct interface *in, struct pbuf *p)
+static bool send_pieces(struct interface *in, struct pbuf *p)
 {
-    if (p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH)
-        return send_short(in, p);
     uint16_t pieces = pieces_of(p);
     if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
         return send_copy(in, p);
     return send_long(in, p);
+}
+
+/* Queues a frame; false: there is no room for it now. */
+static bool send_frame(struct interface *in, struct pbuf *p)
+{
+    return p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH ? send_short(in, p) : send_pieces(in, p);
 }
 
 static __attribute__((noinline)) void wait_for_room(struct interface *in, struct pbuf *p)
@@ -275,7 +281,7 @@ static unsigned send_waiting(struct interface *in)
     unsigned n = 0;
     while (in->waiting_head != in->waiting_tail) {
         struct pbuf *p = in->waiting[in->waiting_head % WAITING_MAX];
-        if (!send_frame(in, p))
+        if (!(p->gso_size != 0 ? send_pieces : send_frame)(in, p)) /* joined ones are to be cut, however short */
             break;
         in->waiting_head++;
         pbuf_free(p);
@@ -312,6 +318,56 @@ bool net_netif_waiting(const struct netif *netif)
     return in->layer2 != NULL ? in->layer2->waiting(in->pair) : in->waiting_head != in->waiting_tail;
 }
 
+/* ---- datagrams that are joined ----
+ *
+ * lwIP's linkoutput is link_output() where nothing is held back, so nobody else pays for it; while an application sends
+ * a datagram it is join_output(); and while some are held it is behind_output(), which lets nothing pass them. */
+
+static void flush_join(struct interface *in)
+{
+    struct pbuf *p = join_take(&in->join);
+    in->stats.tx_datagrams += p != NULL && p->gso_size != 0 ? in->join.count : 0;
+    in->netif.linkoutput = link_output;
+    if (p == NULL)
+        return;
+    if (p->gso_size == 0)
+        link_output(&in->netif, p);
+    else if (in->waiting_head != in->waiting_tail || !send_pieces(in, p))
+        wait_for_room(in, p);
+    pbuf_free(p);
+}
+
+static err_t behind_output(struct netif *netif, struct pbuf *p)
+{
+    flush_join(interface_of(netif));
+    return link_output(netif, p);
+}
+
+static err_t join_output(struct netif *netif, struct pbuf *p)
+{
+    struct interface *in = interface_of(netif);
+    uint16_t ring = virtqueue_max_pieces(&in->pair->tx), most = ring > VIRTNET_TX_PIECES ? VIRTNET_TX_PIECES : ring - 1;
+    if (join_add(&in->join, p, most))
+        return ERR_OK;
+    flush_join(in);
+    return join_add(&in->join, p, most) ? ERR_OK : link_output(netif, p);
+}
+
+void net_netif_flush(struct netif *netif)
+{
+    struct interface *in = interface_of(netif);
+    if (__builtin_expect(in->join.first != NULL, 0))
+        flush_join(in);
+}
+
+static err_t send_joined(struct interface *in, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
+{
+    in->netif.linkoutput = join_output;
+    err_t err = udp_sendto(pcb, p, to, port);
+    in->netif.linkoutput = in->join.first != NULL ? behind_output : link_output;
+    return err;
+}
+
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
 {
     struct netif *netif = &the_interface.netif;
@@ -319,7 +375,7 @@ err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u
     unsigned headers = 8 + (IP_IS_V6(to) ? 40 : 20);
     if (p->tot_len + headers > netif->mtu)
         netif->chksum_flags |= NETIF_CHECKSUM_GEN_UDP;
-    err_t err = udp_sendto(pcb, p, to, port);
+    err_t err = the_interface.joins ? send_joined(&the_interface, pcb, p, to, port) : udp_sendto(pcb, p, to, port);
     netif->chksum_flags = flags;
     return err;
 }
@@ -363,6 +419,7 @@ static err_t interface_init(struct netif *netif)
     if (virtnet_has(dev, VIRTIO_NET_F_CSUM))
         in->checks &= (uint16_t) ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
     NETIF_SET_CHECKSUM_CTRL(netif, in->checks);
+    in->joins = virtnet_has(dev, VIRTIO_NET_F_HOST_USO_BIT);
     segment_init(virtnet_has(dev, VIRTIO_NET_F_HOST_TSO4), virtnet_has(dev, VIRTIO_NET_F_HOST_TSO6));
     return ERR_OK;
 }
@@ -387,6 +444,10 @@ static void finish(struct virtnet_pair *pair, void *token)
 void net_netif_forget(struct netif *netif)
 {
     struct interface *in = interface_of(netif);
+    struct pbuf *held = join_take(&in->join); /* lost with the others */
+    if (held != NULL)
+        pbuf_free(held);
+    netif->linkoutput = link_output;
     virtnet_take_back(in->pair, in->layer2 != NULL && in->layer2->sent != NULL ? in->layer2->sent : finish);
 }
 

@@ -20,6 +20,7 @@ struct netif_stats {
     uint64_t tx_waited;        /* frames that waited for room in the ring */
     uint64_t tx_dropped;       /* frames dropped because too many waited, or for lack of memory */
     uint64_t tx_too_long;      /* dropped: longer than the MTU allows, and nothing for the device to cut */
+    uint64_t tx_datagrams;     /* datagrams that were joined, for the device to cut */
     uint64_t tx_linearized;    /* frames copied together because they had too many pieces */
 };
 
@@ -52,6 +53,9 @@ void net_netif_trust(struct netif *netif, uint8_t flags);
 /* Takes back what has been sent and sends what waited. Returns how many frames were moved. */
 unsigned net_netif_reclaim(struct netif *netif);
 
+/* At the end of a turn of the loop, before virtnet_flush(): queues datagrams that were held back for others to join. */
+void net_netif_flush(struct netif *netif);
+
 /* True if the receive ring wants buffers and there are none. */
 bool net_netif_starved(const struct netif *netif);
 
@@ -67,6 +71,8 @@ void net_netif_check_link(struct netif *netif);
 const struct netif_stats *net_netif_stats(const struct netif *netif);
 
 /* udp_sendto() for applications. Where the device makes UDP checksums, lwIP leaves them out; but a datagram that goes
- * out in fragments needs its own, which this sees to. */
+ * out in fragments needs its own, which this sees to. Where the device cuts datagrams (HOST_USO), those of one flow and
+ * size that follow one another within a turn of the loop are joined into one packet; so `p` and what it refers to must
+ * not be changed afterwards. */
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port);
 #endif

@@ -1,6 +1,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <linux/if_ether.h>
+#include "drivers/virtio/net.h"
 #include "net/offload.h"
 
 #define PROTO_TCP       6
@@ -8,6 +9,7 @@
 #define TCP_CHECKSUM_AT 16
 #define UDP_CHECKSUM_AT 6
 #define TCP_OFFSET_AT   12
+#define UDP_BYTES       8
 
 static uint16_t get16(const uint8_t *p)
 {
@@ -90,8 +92,13 @@ int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t 
 
 void offload_segmentation(struct virtio_net_hdr_v1 *header, const uint8_t *frame, uint16_t gso_size)
 {
+    header->gso_size = gso_size;
+    if (header->csum_offset == UDP_CHECKSUM_AT) {
+        header->gso_type = VIRTNET_GSO_UDP_L4;
+        header->hdr_len = (uint16_t)(header->csum_start + UDP_BYTES);
+        return;
+    }
     bool ip6 = __builtin_bswap16(get16(frame + 12)) == ETH_P_IPV6;
     header->gso_type = ip6 ? VIRTIO_NET_HDR_GSO_TCPV6 : VIRTIO_NET_HDR_GSO_TCPV4;
-    header->gso_size = gso_size;
     header->hdr_len = (uint16_t)(header->csum_start + (frame[header->csum_start + TCP_OFFSET_AT] >> 4) * 4);
 }

@@ -78,7 +78,7 @@ struct virtnet_rx_stats {
 
 struct virtnet_tx_stats {
     uint64_t packets, bytes, interrupts;
-    uint64_t gso;            /* packets that the device cuts into several (HOST_TSO) */
+    uint64_t gso;            /* packets that the device cuts into several (HOST_TSO, HOST_USO) */
     uint64_t no_room;        /* frames dropped because the ring was full (applications without a stack) */
     uint64_t kicks_repeated; /* see virtnet_watch() */
 };

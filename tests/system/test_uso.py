@@ -1,5 +1,5 @@
-"""UDP segmentation: datagrams that the peer sends as one packet (UDP_SEGMENT, GUEST_USO4 and 6) come to the servers as the
-datagrams they are. It takes QEMU 10 and a tap of Linux 6.2 or later."""
+"""UDP segmentation, both ways: datagrams that the peer sends as one packet (UDP_SEGMENT, GUEST_USO4 and 6) come to the servers as
+the datagrams they are, and what these send in a row leaves as one packet (HOST_USO) and comes to the peer as datagrams. It takes QEMU 10 and a tap of Linux 6.2 or later."""
 import os
 import re
 import socket
@@ -80,7 +80,7 @@ def test_received(image, qemu, words, cores):
     with wires.make('tap', queues=cores) as wire, \
             Guest(machine(image, qemu, wire, words, cores), netns=wire.netns) as guest:
         features = guest.wait_ready(60)
-        assert {'guest_uso4', 'guest_uso6'} <= set(features['features']), features
+        assert {'guest_uso4', 'guest_uso6', 'host_uso'} <= set(features['features']), features
         for version, address in ADDRESSES:
             trafficmix.reach(wire, address)
             before = counts(wire)
@@ -93,4 +93,6 @@ def test_received(image, qemu, words, cores):
             after = counts(wire)
             assert after('rx_datagrams') - before('rx_datagrams') == sent, f'IPv{version}: not sent joined'
             assert after('rx_dropped') == before('rx_dropped') and after('tx_dropped') == 0
+            joined, packets = (after(name) - before(name) for name in ('tx_datagrams', 'tx_gso'))
+            assert sent * 0.7 < joined <= sent and packets * (5 if 'ring' in words else 12) < joined, f'{joined} of {sent} in {packets}'
         guest.finish()

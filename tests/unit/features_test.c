@@ -56,7 +56,7 @@ static const struct {
     { 53, "notf_coal", false },
     { 54, "guest_uso4", true },
     { 55, "guest_uso6", true },
-    { 56, "host_uso", false },
+    { 56, "host_uso", true },
     { 57, "hash_report", true },
     { 59, "guest_hdrlen", false },
     { 60, "rss", true },
