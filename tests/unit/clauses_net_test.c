@@ -246,6 +246,31 @@ static void test_segmentation_header(void **state)
     }
 }
 
+/* The same of a packet of datagrams (VIRTIO_NET_HDR_GSO_UDP_L4 is 5). */
+static void test_datagram_header(void **state)
+{
+    (void)state;
+    for (unsigned v6 = 0; v6 < 2; v6++) {
+        uint8_t bytes[14 + 40 + 8] = { [12] = v6 ? 0x86 : 0x08, [13] = v6 ? 0xdd : 0x00 }, *ip = bytes + 14;
+        struct virtio_net_hdr_v1 h = { 0 };
+        uint16_t ip_bytes = v6 ? 40 : 20, total = (uint16_t)((v6 ? 0 : 20) + 8 + 30000);
+
+        ip[0] = v6 ? 0x60 : 0x45;
+        ip[v6 ? 4 : 2] = (uint8_t)(total >> 8);
+        ip[v6 ? 5 : 3] = (uint8_t)total;
+        ip[v6 ? 6 : 9] = 17;
+        assert_true(offload_checksum(&h, bytes, 14u + ip_bytes + 8));
+        offload_segmentation(&h, bytes, 1472);
+        assert_int_equal(h.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
+        assert_int_equal(h.gso_type, 5);
+        assert_int_equal(h.gso_size, 1472);
+        assert_int_equal(h.hdr_len, 14 + ip_bytes + 8);
+        assert_int_equal(h.csum_start, 14 + ip_bytes);
+        assert_int_equal(h.csum_offset, 6);
+        assert_int_equal(h.num_buffers, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_tunnel_packets_are_dropped),
         cmocka_unit_test(test_longest_chain),
         cmocka_unit_test(test_segmentation_header),
+        cmocka_unit_test(test_datagram_header),
     };
 
     return cmocka_run_group_tests_name("clauses_net", tests, NULL, NULL);

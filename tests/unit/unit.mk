@@ -147,6 +147,11 @@ datagrams_test_kind := lwip
 datagrams_test_sources := tests/unit/datagrams_test.c net/datagrams.c net/segment.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
 	net/port/timeout_memory.c
 datagrams_test_objects := $(unit_lwip_objects)
+unit_programs += join_test
+join_test_kind := lwip
+join_test_sources := tests/unit/join_test.c tests/unit/lwip_memory.c net/join.c net/segment.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
+	net/port/timeout_memory.c
+join_test_objects := $(unit_lwip_objects)
 
 define unit_program
 $(UNIT)/$(1): $$($(1)_sources:%.c=$(UNIT)/$$($(1)_kind)/%.o) $$($(1)_objects)
