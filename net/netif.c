@@ -173,7 +173,7 @@ static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t c
 }
 
 /* A short frame: all of it into the slot. */
-static bool send_short(struct interface *in, const struct pbuf *p)
+static inline __attribute__((always_inline)) bool send_short(struct interface *in, const struct pbuf *p)
 {
     if (!has_room(in, 0))
         return false;
@@ -225,7 +225,7 @@ static __attribute__((noinline)) bool send_copy(struct interface *in, const stru
     return sent;
 }
 
-static bool send_pieces(struct interface *in, struct pbuf *p)
+static __attribute__((noinline)) bool send_pieces(struct interface *in, struct pbuf *p)
 {
     uint16_t pieces = pieces_of(p);
     if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
@@ -233,8 +233,8 @@ static bool send_pieces(struct interface *in, struct pbuf *p)
     return send_long(in, p);
 }
 
-/* Queues a frame; false: there is no room for it now. */
-static bool send_frame(struct interface *in, struct pbuf *p)
+/* Queues a frame; false: there is no room for it now. Part of link_output(), whoever calls it besides. */
+static inline __attribute__((always_inline)) bool send_frame(struct interface *in, struct pbuf *p)
 {
     return p->tot_len <= VIRTNET_INLINE - VIRTNET_HEADER_HASH ? send_short(in, p) : send_pieces(in, p);
 }
@@ -254,7 +254,7 @@ static __attribute__((noinline)) void wait_for_room(struct interface *in, struct
 
 /* lwIP's linkoutput. Always ERR_OK: a frame without room waits in order, and what cannot wait is dropped and counted;
  * lwIP's own way with ERR_MEM is slower than a retransmission. */
-static err_t link_output(struct netif *netif, struct pbuf *p)
+static __attribute__((noinline)) err_t link_output(struct netif *netif, struct pbuf *p)
 {
     struct interface *in = interface_of(netif);
     if (in->layer2 != NULL || steer_swallows(p))
@@ -275,13 +275,13 @@ static void on_sent(void *token)
 }
 
 /* Sends what waits, as far as there is room. Returns how many frames. */
-static unsigned send_waiting(struct interface *in)
+static __attribute__((noinline)) unsigned send_waiting(struct interface *in)
 {
     uint16_t room = virtqueue_capacity(&in->pair->tx);
     unsigned n = 0;
     while (in->waiting_head != in->waiting_tail) {
         struct pbuf *p = in->waiting[in->waiting_head % WAITING_MAX];
-        if (!(p->gso_size != 0 ? send_pieces : send_frame)(in, p)) /* joined ones are to be cut, however short */
+        if (!(p->gso_size != 0 ? send_pieces(in, p) : send_frame(in, p))) /* joined ones are cut, however short */
             break;
         in->waiting_head++;
         pbuf_free(p);

@@ -180,33 +180,36 @@ static bool uso_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h,
             (type == ETH_P_IPV6 && virtnet_has(net, VIRTIO_NET_F_GUEST_USO6_BIT)));
 }
 
-/* A packet that stands for several, of a kind that was acknowledged (5.1.6.4.1). */
-static __attribute__((noinline)) bool gso_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h,
-                                             const uint8_t *frame)
+/* A packet that stands for several, of a kind that was acknowledged (5.1.6.4.1). By value, so that the caller may keep
+ * it in registers. */
+static __attribute__((noinline)) bool gso_ok(const struct virtnet_pair *pair, struct virtio_net_hdr_v1 h,
+                                             const struct rx_buffer *first)
 {
-    if (h->gso_size == 0 || ((h->gso_type & VIRTIO_NET_HDR_GSO_ECN) && !virtnet_has(net, VIRTIO_NET_F_GUEST_ECN)))
+    const struct virtnet *net = pair->net;
+    if (h.gso_size == 0 || ((h.gso_type & VIRTIO_NET_HDR_GSO_ECN) && !virtnet_has(net, VIRTIO_NET_F_GUEST_ECN)))
         return false;
-    switch (h->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
+    switch (h.gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {
     case VIRTIO_NET_HDR_GSO_TCPV4:
         return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO4);
     case VIRTIO_NET_HDR_GSO_TCPV6:
         return virtnet_has(net, VIRTIO_NET_F_GUEST_TSO6);
     case VIRTNET_GSO_UDP_L4:
-        return uso_ok(net, h, frame);
+        return uso_ok(net, &h, first->data + pair->header);
     default:
         return false;
     }
 }
 
-/* Checks the header against what was negotiated and against the frame, its first 14 bytes at `frame` (5.1.6.4.2). */
-static bool header_ok(const struct virtnet *net, const struct virtio_net_hdr_v1 *h, uint32_t bytes,
-                      const uint8_t *frame)
+/* Checks the header against what was negotiated and against the frame, which has 14 bytes in its first buffer at least
+ * (5.1.6.4.2). */
+static bool header_ok(const struct virtnet_pair *pair, const struct virtio_net_hdr_v1 *h, uint32_t bytes,
+                      const struct rx_buffer *first)
 {
-    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE && !gso_ok(net, h, frame))
+    if (h->gso_type != VIRTIO_NET_HDR_GSO_NONE && !gso_ok(pair, *h, first))
         return false;
     if (!(h->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM))
         return true;
-    return virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) && h->csum_start >= ETH_HLEN &&
+    return virtnet_has(pair->net, VIRTIO_NET_F_GUEST_CSUM) && h->csum_start >= ETH_HLEN &&
            (uint32_t)h->csum_start + h->csum_offset + 2 <= bytes;
 }
 
@@ -239,7 +242,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             continue;
         }
         uint32_t bytes = count == 1 ? frame->length[0] - pair->header : frame_bytes(frame, pair->header);
-        if (!header_ok(net, &h, bytes, first->data + pair->header)) {
+        if (!header_ok(pair, &h, bytes, first)) {
             pair->rx_stats.bad_header++;
             drop(frame);
             continue;
