@@ -18,6 +18,7 @@
 #include "net/buffer.h"
 #include "net/datagrams.h"
 #include "net/ether.h"
+#include "net/hooks.h"
 #include "net/join.h"
 #include "net/netif.h"
 #include "net/offload.h"
@@ -37,6 +38,8 @@ struct interface {
     const struct layer2 *layer2; /* takes all frames; NULL: lwIP does */
     struct join join;            /* datagrams of this turn that are not queued yet */
     bool joins;                  /* the device cuts what was joined */
+    bool several, had_several;   /* more than one datagram was sent in the last turn that sent any, in the one before */
+    uint64_t datagram_at;        /* when that turn began */
     uint16_t checks;             /* lwIP's checksum flags when the device vouches for nothing */
     struct netif_stats stats;
 };
@@ -360,7 +363,20 @@ void net_netif_flush(struct netif *netif)
         flush_join(in);
 }
 
-static err_t send_joined(struct interface *in, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port)
+/* True if the datagram that is to be sent may well not be alone in this turn: it is not the first, or there were
+ * several the last time. So an answer here and there is not held back, which costs more than it takes to send it. */
+static inline bool in_company(struct interface *in)
+{
+    uint64_t now = net_time(); /* stands still within a turn */
+    bool first = now != in->datagram_at;
+    in->had_several = first ? in->several : in->had_several;
+    in->several = !first;
+    in->datagram_at = now;
+    return !first || in->had_several;
+}
+
+static __attribute__((noinline)) err_t send_joined(struct interface *in, struct udp_pcb *pcb, struct pbuf *p,
+                                                   const ip_addr_t *to, u16_t port)
 {
     in->netif.linkoutput = join_output;
     err_t err = udp_sendto(pcb, p, to, port);
@@ -375,7 +391,8 @@ err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u
     unsigned headers = 8 + (IP_IS_V6(to) ? 40 : 20);
     if (p->tot_len + headers > netif->mtu)
         netif->chksum_flags |= NETIF_CHECKSUM_GEN_UDP;
-    err_t err = the_interface.joins ? send_joined(&the_interface, pcb, p, to, port) : udp_sendto(pcb, p, to, port);
+    err_t err = the_interface.joins && in_company(&the_interface) ? send_joined(&the_interface, pcb, p, to, port)
+                                                                  : udp_sendto(pcb, p, to, port);
     netif->chksum_flags = flags;
     return err;
 }

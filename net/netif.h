@@ -72,7 +72,7 @@ const struct netif_stats *net_netif_stats(const struct netif *netif);
 
 /* udp_sendto() for applications. Where the device makes UDP checksums, lwIP leaves them out; but a datagram that goes
  * out in fragments needs its own, which this sees to. Where the device cuts datagrams (HOST_USO), those of one flow and
- * size that follow one another within a turn of the loop are joined into one packet; so `p` and what it refers to must
- * not be changed afterwards. */
+ * size that follow one another within a turn of the loop are joined into one packet (the first as well where there were
+ * several the last time); so `p` and what it refers to must not be changed afterwards. */
 err_t net_udp_sendto(struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *to, u16_t port);
 #endif

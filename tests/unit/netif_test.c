@@ -60,6 +60,11 @@ uint32_t sys_now(void)
     return 1;
 }
 
+uint64_t net_time(void)
+{
+    return 1;
+}
+
 bool heap_low(void)
 {
     return false;
