@@ -77,9 +77,14 @@ SHAPES = [(size, min(127, 64500 // size), last) for size in (1, 2, 17, 276, 511,
           for last in (0, max(1, size // 2))]
 
 
-@pytest.mark.parametrize('cores', [1, 2])
-@pytest.mark.parametrize('words', ['', 'features=-mrg_rxbuf', 'features=-guest_tso4,-guest_tso6,-indirect_desc ring=16'],
-                         ids=['usual', 'huge_buffers', 'uso_only'])
+FULL = pytest.mark.full
+HUGE, USO_ONLY = 'features=-mrg_rxbuf', 'features=-guest_tso4,-guest_tso6,-indirect_desc ring=16'
+
+
+@pytest.mark.parametrize('words, cores', [
+    pytest.param('', 1, id='usual-1'), pytest.param('', 2, id='usual-2', marks=FULL), pytest.param(HUGE, 2, id='huge_buffers-2'),
+    pytest.param(HUGE, 1, id='huge_buffers-1', marks=FULL), pytest.param(USO_ONLY, 1, id='uso_only-1'),
+    pytest.param(USO_ONLY, 2, id='uso_only-2', marks=FULL)])
 def test_received(image, qemu, words, cores):
     """Boundaries, contents and order, with everything that datagrams can lie in."""
     with wires.make('tap', queues=cores) as wire, \
@@ -104,10 +109,12 @@ def test_received(image, qemu, words, cores):
 
 
 @pytest.mark.parametrize('off, words, props', [
-    ('host_uso', 'features=-host_uso', {}), ('host_uso', '', {'host_uso': 'off'}), ('host_uso', 'features=-csum', {}),
-    ('guest_uso', 'features=-guest_uso4,-guest_uso6', {}), ('guest_uso', 'features=-guest_csum', {}),
-    ('guest_uso', '', {'guest_uso4': 'off', 'guest_uso6': 'off'})],
-    ids=['host_uso', 'host_uso_by_device', 'csum', 'guest_uso', 'guest_csum', 'guest_uso_by_device'])
+    pytest.param('host_uso', 'features=-host_uso', {}, id='host_uso'),
+    pytest.param('host_uso', '', {'host_uso': 'off'}, id='host_uso_by_device', marks=FULL),
+    pytest.param('host_uso', 'features=-csum', {}, id='csum', marks=FULL),
+    pytest.param('guest_uso', 'features=-guest_uso4,-guest_uso6', {}, id='guest_uso'),
+    pytest.param('guest_uso', 'features=-guest_csum', {}, id='guest_csum', marks=FULL),
+    pytest.param('guest_uso', '', {'guest_uso4': 'off', 'guest_uso6': 'off'}, id='guest_uso_by_device', marks=FULL)])
 def test_off(image, qemu, off, words, props):
     """Without one direction, or what it needs, the datagrams go one by one there, and the other direction is as before."""
     with wires.make('tap') as wire, Guest(machine(image, qemu, wire, words, **props), netns=wire.netns) as guest:
