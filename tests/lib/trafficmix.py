@@ -19,13 +19,13 @@ def is_raw(wire):
     return isinstance(wire, wires.RawWire)
 
 
-def reach(wire, address, timeout=5):
+def reach(wire, address, timeout=10):
     """Waits until an address answers: an IPv6 address may be tentative for the first second or two."""
     if is_raw(wire):
         wire.resolve(address, timeout)
         return
     end = time.monotonic() + timeout
-    while wire.ping(address, wait=1)[1] == 0:
+    while wire.ping(address, wait=1, unresolved=True)[1] == 0:
         assert time.monotonic() < end, f'{address} does not answer within {timeout} s'
 
 
