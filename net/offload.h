@@ -11,6 +11,7 @@
 int offload_checksum(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t n);
 
 /* After offload_checksum() has asked for its checksum: asks the device to cut a TCP segment, or a packet of several
- * datagrams, into pieces of `gso_size` bytes of data. `frame` holds the headers at least. (5.1.6.2) */
+ * datagrams, into pieces of `gso_size` bytes of data, and says how long the headers are, exactly (GUEST_HDRLEN).
+ * `frame` holds the headers at least. (5.1.6.2) */
 void offload_segmentation(struct virtio_net_hdr_v1 *header, const uint8_t *frame, uint16_t gso_size);
 #endif

@@ -63,7 +63,7 @@ static const struct feature table[] = {
     { VIRTIO_NET_F_GUEST_USO6_BIT, true, "guest_uso6", BIT(GUEST_CSUM), 0 },
     { VIRTIO_NET_F_HOST_USO_BIT, true, "host_uso", BIT(CSUM), 0 },
     { VIRTIO_NET_F_HASH_REPORT, true, "hash_report", CTRL_VQ, 0 }, /* 5.1.4.1 */
-    { VIRTIO_NET_F_GUEST_HDRLEN_BIT, false, "guest_hdrlen", 0, 0 },
+    { VIRTIO_NET_F_GUEST_HDRLEN_BIT, true, "guest_hdrlen", 0, 0 }, /* see offload_segmentation() */
     { VIRTIO_NET_F_RSS, true, "rss", CTRL_VQ, 0 },
     { VIRTIO_NET_F_RSC_EXT, false, "rsc_ext", 0, ANY_HOST_TSO },
     { VIRTIO_NET_F_STANDBY, false, "standby", 0, 0 },

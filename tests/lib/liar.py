@@ -40,13 +40,13 @@ LIES = {
     'scribble': 'descriptors are overwritten once the device has read them',
     'short': 'a frame of two bytes', 'empty': 'a used length of 0',
     'num_0': 'num_buffers is 0', 'num_2': 'num_buffers is 2, there is one', 'num_huge': 'num_buffers is 65,535',
-    'gso': 'a gso_type that was not negotiated', 'gso_unknown': 'a gso_type that does not exist',
+    'gso': 'a gso_type that was not negotiated', 'gso_udp': 'another, of datagrams', 'gso_unknown': 'a gso_type that does not exist',
     'csum_start': 'csum_start lies outside the frame', 'csum_offset': 'csum_offset lies outside the frame',
     'needs_csum': 'NEEDS_CSUM on a frame, negotiated or not',
 }
 RX_HEADER = {   # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset, num_buffers
     'num_0': (0, 0, 0, 0, 0, 0, 0), 'num_2': (0, 0, 0, 0, 0, 0, 2), 'num_huge': (0, 0, 0, 0, 0, 0, 65535),
-    'gso': (0, 1, 54, 1400, 0, 0, 1), 'gso_unknown': (0, 77, 54, 1400, 0, 0, 1),
+    'gso': (0, 1, 54, 1400, 0, 0, 1), 'gso_udp': (NEEDS_CSUM, 5, 42, 100, 34, 6, 1), 'gso_unknown': (0, 77, 54, 1400, 0, 0, 1),
     'csum_start': (NEEDS_CSUM, 0, 0, 0, 65000, 6, 1), 'csum_offset': (NEEDS_CSUM, 0, 0, 0, 34, 65000, 1),
     'needs_csum': (NEEDS_CSUM, 0, 0, 0, 34, 6, 1),
 }

@@ -1,6 +1,7 @@
 """Traffic over ordinary sockets: TCP echo in its variations, UDP echo, discard, chargen. Every function is bounded by a
 timeout and compares every byte; what is wrong comes as an AssertionError that says where."""
 import collections
+import functools
 import random
 import select
 import socket
@@ -13,6 +14,7 @@ CHARGEN_LINE = 72
 _RING = bytes(range(0x20, 0x7F))        # RFC 864: the 95 printing characters, a line starting one further each time
 
 
+@functools.lru_cache(maxsize=2)         # large ones take longer to make than to send
 def content(size, seed=1):
     """Reproducible random bytes."""
     return random.Random(seed).randbytes(size)
@@ -102,14 +104,8 @@ def tcp_discard(sock, total, timeout=60):
 
 def chargen_pattern(size):
     """What a chargen stream starts with (RFC 864)."""
-    lines, made = [], 0
-    start = 0
-    while made < size:
-        line = (_RING + _RING)[start:start + CHARGEN_LINE] + b'\r\n'
-        lines.append(line)
-        made += len(line)
-        start = (start + 1) % len(_RING)
-    return b''.join(lines)[:size]
+    again = b''.join((_RING + _RING)[start:start + CHARGEN_LINE] + b'\r\n' for start in range(len(_RING)))
+    return (again * (size // len(again) + 1))[:size]
 
 
 def tcp_chargen(sock, total, timeout=60, pause=0):

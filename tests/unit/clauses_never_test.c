@@ -102,7 +102,6 @@ NEVER(device_stats, 50)
 NEVER(hash_tunnel, 51)
 NEVER(vq_notf_coal, 52)
 NEVER(notf_coal, 53)
-NEVER(guest_hdrlen, 59)
 NEVER(standby, 62)
 NEVER(speed_duplex, 63)
 NEVER(rss_context, 64)
@@ -135,7 +134,6 @@ int main(void)
         cmocka_unit_test(test_never_hash_tunnel),
         cmocka_unit_test(test_never_vq_notf_coal),
         cmocka_unit_test(test_never_notf_coal),
-        cmocka_unit_test(test_never_guest_hdrlen),
         cmocka_unit_test(test_never_standby),
         cmocka_unit_test(test_never_speed_duplex),
         cmocka_unit_test(test_never_rss_context),

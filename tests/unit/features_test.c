@@ -58,7 +58,7 @@ static const struct {
     { 55, "guest_uso6", true },
     { 56, "host_uso", true },
     { 57, "hash_report", true },
-    { 59, "guest_hdrlen", false },
+    { 59, "guest_hdrlen", true },
     { 60, "rss", true },
     { 61, "rsc_ext", false },
     { 62, "standby", false },
