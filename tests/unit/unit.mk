@@ -139,18 +139,18 @@ segment_test_kind := lwip
 segment_test_sources := tests/unit/segment_test.c tests/unit/segment_rig.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
 segment_test_objects := $(unit_lwip_objects)
 netif_test_kind := lwip
-netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_memory.c $(net_rig_sources) net/netif.c net/buffer.c net/datagrams.c net/join.c net/offload.c \
+netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_stubs.c tests/unit/lwip_memory.c $(net_rig_sources) net/netif.c net/buffer.c net/datagrams.c net/join.c net/offload.c \
 	net/segment.c net/acks.c \
 	net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
 netif_test_objects := $(unit_lwip_objects)
 unit_programs += datagrams_test
 datagrams_test_kind := lwip
-datagrams_test_sources := tests/unit/datagrams_test.c net/datagrams.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
+datagrams_test_sources := tests/unit/datagrams_test.c tests/unit/lwip_stubs.c net/datagrams.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
 	net/port/timeout_memory.c
 datagrams_test_objects := $(unit_lwip_objects)
 unit_programs += join_test
 join_test_kind := lwip
-join_test_sources := tests/unit/join_test.c tests/unit/lwip_memory.c net/join.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
+join_test_sources := tests/unit/join_test.c tests/unit/lwip_stubs.c tests/unit/lwip_memory.c net/join.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
 	net/port/timeout_memory.c
 join_test_objects := $(unit_lwip_objects)
 
