@@ -154,6 +154,7 @@ conformance-table:
 
 ifneq ($(wildcard tests/unit/unit.mk),)
 include tests/unit/unit.mk
+include tests/fuzz/fuzz.mk
 endif
 
 clean:
@@ -166,6 +167,7 @@ help:
 	@echo "make bench       measures beside a Linux guest, under 10 minutes; FULL=1, LAB=kvm, BENCH=\"options of tools/ringside bench\""
 	@echo "make unit        the unit tests on the host alone"
 	@echo "make mutants     seeded faults in the driver, each to be found by its test; MUTANTS=\"--list\""
+	@echo "make fuzz        libFuzzer on what a device and a user can write; TARGET=... SECONDS=60"
 	@echo "make conformance-table   docs/conformance.md from tests/conformance, checked"
 	@echo "make clean       removes build/"
 

@@ -21,6 +21,7 @@ python3                | build,run,test,kvm,bench | the build's generators and t
 debian-archive-keyring | build,kvm,bench    | checks the signature of the pinned sources
 xz-utils               | build,netperf      | unpacks lwIP
 clang                  | clang,test         | the second compiler
+libclang-rt-14-dev     | clang,test         | its sanitizers and libFuzzer
 grub-common            | iso,test           | grub-mkrescue
 grub-pc-bin            | iso,test           | GRUB for BIOS
 grub-efi-amd64-bin     | iso,test           | GRUB for UEFI
