@@ -67,6 +67,8 @@ def some_traffic(wire):
         traffic.tcp_echo(wire.tcp(7), 300_000, seed)
     trafficmix.udp_echo(wire, 3000, (64, 1000, 1472))
     trafficmix.udp_echo(wire, 10, (4000,), window=1)
+    for _ in range(16):                 # one at a time, so that each is a kick, whatever else is batched; of a flow each
+        trafficmix.udp_echo(wire, 10, (64,), window=1)
     trafficmix.ping(wire, 200, (56,))
 
 
