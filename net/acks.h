@@ -7,7 +7,9 @@
  * (RFC 9293, 3.8.6.3 allows 500 ms; RFC 5681, 4.2 wants one for each two full segments, as any receiver that puts
  * segments together has had to read it). Whatever else is sent takes the acknowledgement along; a small segment, one
  * out of order, a FIN are acknowledged as ever. A hold that ends by time says that the peer had no more to send or was
- * waiting: the next QUICK_BYTES are acknowledged at once again. */
+ * waiting: the next QUICK_BYTES are acknowledged at once again. The window is announced in the same steps
+ * (TCP_WND_UPDATE_THRESHOLD in lwipopts.h), or each read would send a segment of its own. `bulk` and `held` in struct
+ * tcp_pcb are ours (net/patches). */
 #ifndef RINGSIDE_NET_ACKS_H
 #define RINGSIDE_NET_ACKS_H
 #include <stdbool.h>

@@ -346,6 +346,23 @@ static void test_sleep(void **state)
     }
 }
 
+/* A core that sleeps for bulk data is woken by the buffer that it asked for, not before. */
+static void test_sleep_for_so_many(void **state)
+{
+    for (uint16_t after = 1; after <= 8; after++) {
+        open_sized(64, MRG | EVENT); /* the device has 16 receive buffers */
+        struct net_frame f = { .bytes = 100 };
+        assert_true(virtnet_sleep(net_rig.pair, false, after));
+        for (unsigned n = 1; n <= 10; n++) {
+            assert_true(net_rig_write(&f));
+            assert_int_equal(fake_device_publish(&net_rig.rx), n == after);
+        }
+        virtnet_awake(net_rig.pair);
+        assert_false(virtnet_sleep(net_rig.pair, false, after)); /* there are more than that */
+        close_rig(state);
+    }
+}
+
 /* Who waits for room is woken when three quarters have been sent, or by the first of them if that was asked for. */
 static void test_sleep_until_the_next(void **state)
 {
@@ -460,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_others_are_told),
         cmocka_unit_test(test_sleep),
         cmocka_unit_test(test_sleep_until_the_next),
+        cmocka_unit_test(test_sleep_for_so_many),
         cmocka_unit_test(test_faults_are_said_once),
         cmocka_unit_test(test_broken_queue),
     };

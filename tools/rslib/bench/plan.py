@@ -193,7 +193,8 @@ def switches(full):
 def layer2(full):
     """What a 64-byte frame costs without a stack."""
     what = (('macswap', 'MACSWAP', 'macswap'), ('rxonly', 'RXONLY', 'rxonly'), ('txonly', 'TXONLY', 'txonly:64,1000000000'))
-    rows = [Row((label,), {cores: cost(test, ours=True, cpus=cores, words=f'poll=0 apps={app}') for cores in ((1, 2) if full else (1,))})
+    cores = (1, 2) if full else (1,)
+    rows = [Row((label,), {n: cost(test, ours=True, cpus=n, words=f'poll=0 apps={app}') for n in cores})
             for label, test, app in what]
     return Table('layer2', 'Frames of 64 bytes without a stack: instructions / kicks / interrupts per frame', 'variants',
                  ('application',), {1: '1 core', **({2: '2 cores'} if full else {})}, tuple(rows),
