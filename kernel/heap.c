@@ -22,6 +22,7 @@ struct block {
 };
 
 static struct block *freed[CLASSES];
+static size_t sizes[CLASSES]; /* class_size() of each, for the short ways */
 static struct range untouched;
 static uint64_t first;  /* the first block: they lie one behind the other from here to untouched.start */
 static uint64_t credit; /* for the next sweep: grows with blocks given back and requests refused since the last one, */
@@ -49,6 +50,8 @@ void heap_init(struct range region)
         untouched.start = untouched.end;
     first = untouched.start;
     credit = walked = 0;
+    for (unsigned class = 0; class < CLASSES; class ++)
+        sizes[class] = class_size(class);
     stats.size = region.end - region.start;
     stats.untouched = untouched.end - untouched.start;
 }
@@ -77,9 +80,10 @@ static struct block *carve(unsigned class)
 
 static void push(struct block *b)
 {
+    unsigned class = b->class; /* once: for the compiler, writing to a block may change it */
     b->state = FREE;
-    b->next = freed[b->class];
-    freed[b->class] = b;
+    b->next = freed[class];
+    freed[class] = b;
 }
 
 /* Makes free memory [at, end) into free blocks, the largest that fit first: any multiple of 16 comes out even. */
@@ -174,14 +178,13 @@ void *heap_take(size_t n)
 {
     if (n > USUAL)
         return take_any(n);
-    bool small = n <= SMALL - HEADER;
-    unsigned class = small ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
+    unsigned class = n <= SMALL - HEADER ? (unsigned)(n + HEADER - 1) / 16 : class_of(n + HEADER);
     struct block *b = freed[class];
     if (b == NULL)
         return take_any(n);
     freed[class] = b->next;
     b->state = HANDED_OUT;
-    stats.used += small ? (class + 1) * 16u : class_size(class);
+    stats.used += sizes[class];
     return (char *)b + HEADER;
 }
 
@@ -204,8 +207,8 @@ void heap_give(void *p)
     if (p == NULL)
         return;
     struct block *b = block_of(p, "free");
+    stats.used -= sizes[b->class];
     push(b);
-    stats.used -= class_size(b->class);
     credit += SWEEP_SHARE;
 }
 

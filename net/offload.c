@@ -3,6 +3,7 @@
 #include <linux/if_ether.h>
 #include "drivers/virtio/net.h"
 #include "net/offload.h"
+#include "net/port/chksum.h"
 
 #define PROTO_TCP       6
 #define PROTO_UDP       17
@@ -29,14 +30,6 @@ static uint64_t sum32(const uint8_t *p, unsigned n)
         sum += v;
     }
     return sum;
-}
-
-static uint16_t fold(uint64_t sum)
-{
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
 /* Where the transport header starts, its protocol, its length in bytes, and the sum of the addresses. */
@@ -72,7 +65,7 @@ static inline int ask(struct virtio_net_hdr_v1 *header, uint8_t *frame, uint32_t
     uint8_t *field = frame + t->start + offset;
     if (t->length < offset + 2u || t->start + offset + 2 > n || get16(field) != 0)
         return 0;
-    uint16_t sum = fold(t->addresses + __builtin_bswap16((uint16_t)t->length) + __builtin_bswap16(protocol));
+    uint16_t sum = chksum_fold(t->addresses + __builtin_bswap16((uint16_t)t->length) + __builtin_bswap16(protocol));
     memcpy(field, &sum, 2);
     header->flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
     header->csum_start = (uint16_t)t->start;

@@ -13,12 +13,12 @@ static inline uint64_t chksum_add(uint64_t sum, uint64_t v)
     return sum + (sum < v);
 }
 
+/* The 16-bit sum of a longer one. A word added to itself with its halves swapped has in its upper half the sum of both,
+ * and what the lower half carries out has come in there. 0 only for 0. */
 static inline uint16_t chksum_fold(uint64_t sum)
 {
-    sum = (sum & 0xffffffff) + (sum >> 32); /* 33 bits */
-    sum = (sum & 0xffff) + (sum >> 16);     /* 18 bits */
-    sum = (sum & 0xffff) + (sum >> 16);     /* at most 0x10002 */
-    return (uint16_t)((sum & 0xffff) + (sum >> 16));
+    uint32_t half = (uint32_t)((sum + (sum << 32 | sum >> 32)) >> 32);
+    return (uint16_t)((half + (half << 16 | half >> 16)) >> 16);
 }
 
 uint16_t net_chksum_any(const void *data, int length);

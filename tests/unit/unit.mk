@@ -143,6 +143,11 @@ netif_test_sources := tests/unit/netif_test.c tests/unit/lwip_stubs.c tests/unit
 	net/segment.c net/acks.c \
 	net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
 netif_test_objects := $(unit_lwip_objects)
+unit_programs += ether_test
+ether_test_kind := lwip
+ether_test_sources := tests/unit/ether_test.c tests/unit/lwip_stubs.c tests/unit/lwip_memory.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
+	net/port/timeout_memory.c # includes ether.c
+ether_test_objects := $(unit_lwip_objects)
 unit_programs += datagrams_test
 datagrams_test_kind := lwip
 datagrams_test_sources := tests/unit/datagrams_test.c tests/unit/lwip_stubs.c net/datagrams.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
