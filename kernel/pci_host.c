@@ -92,12 +92,12 @@ const char *pci_host_name(void)
     return pci_host() == &ecam ? "ecam" : "ports";
 }
 
-volatile char *pci_map_bar(const struct pci_device *dev, unsigned index, uint64_t *size)
+volatile char *pci_map_window(const struct pci_device *dev, unsigned index, uint64_t offset, uint64_t length)
 {
-    if (index > 5 || dev->bar[index].size == 0 || dev->bar[index].io || dev->bar[index].addr == 0)
+    if (index > 5 || dev->bar[index].io || dev->bar[index].addr == 0 || length == 0 || offset > dev->bar[index].size ||
+        length > dev->bar[index].size - offset)
         return NULL;
-    *size = dev->bar[index].size;
-    return paging_map_mmio(dev->bar[index].addr, dev->bar[index].size);
+    return paging_map_mmio(dev->bar[index].addr + offset, length);
 }
 
 void msix_init(struct msix *msix, const struct pci_device *dev)
@@ -108,15 +108,14 @@ void msix_init(struct msix *msix, const struct pci_device *dev)
     uint16_t control = (uint16_t)pci_read(dev, (uint16_t)(msix->capability + MSIX_CONTROL), 2);
     uint16_t count = (uint16_t)((control & 0x7ff) + 1);
     uint32_t where = pci_read(dev, (uint16_t)(msix->capability + MSIX_TABLE), 4);
-    uint64_t size = 0, offset = where & ~7u;
-    volatile char *bar = pci_map_bar(dev, where & 7, &size);
-    if (bar == NULL || offset + (uint64_t)count * MSIX_ENTRY > size) {
+    volatile char *table = pci_map_window(dev, where & 7, where & ~7u, (uint64_t)count * MSIX_ENTRY);
+    if (table == NULL) {
         log_warn("pci",
                  "MSI-X table of %u entries at BAR %u offset %x does not lie in the BAR (%llx bytes): INTx is used",
-                 count, where & 7, (unsigned)offset, (unsigned long long)size);
+                 count, where & 7, where & ~7u, (where & 7) < 6 ? (unsigned long long)dev->bar[where & 7].size : 0ull);
         return;
     }
-    msix->table = bar + offset;
+    msix->table = table;
     msix->count = count;
     msix_enable(msix, false);
 }

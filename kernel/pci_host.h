@@ -11,9 +11,9 @@ const struct pci_access *pci_host(void);
 /* "ecam" or "ports", for the console. */
 const char *pci_host_name(void);
 
-/* Makes BAR `index` reachable; *size is its length in bytes. NULL: no such memory BAR, not assigned, or not mappable.
- */
-volatile char *pci_map_bar(const struct pci_device *dev, unsigned index, uint64_t *size);
+/* Makes `length` bytes from `offset` in BAR `index` reachable, and what shares pages with them. NULL: no such memory
+ * BAR, not assigned, not so long, or not mappable. */
+volatile char *pci_map_window(const struct pci_device *dev, unsigned index, uint64_t offset, uint64_t length);
 
 /* The device's MSI-X table (PCI 3.0, 6.8.2), mapped, with MSI-X off. */
 struct msix {

@@ -11,6 +11,7 @@
 #define GENERATION_TRIES 1000
 #define MAX_CAPABILITIES 48
 #define CAPABILITIES_END 256u
+#define CONFIG_MOST      0x1000u /* of the device's configuration; what is defined is far shorter */
 
 static uint8_t modern_status(struct virtio_transport *t)
 {
@@ -127,19 +128,20 @@ static const struct virtio_transport_ops modern_ops = {
     .isr = modern_isr,
 };
 
-/* Maps the structure that the capability at `at` describes: *length bytes. NULL if it cannot be used: no memory BAR
- * there, or it does not lie within it, or is shorter than `least`, or not aligned as the specification wants it. */
-static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint32_t align,
-                                    uint32_t *length)
+/* Maps the structure that the capability at `at` describes, no more of it than `most` bytes (4.1.4.1); *length: how
+ * many. NULL if it cannot be used: no memory BAR there, or it does not lie within it, or is shorter than `least`, or
+ * not aligned as the specification wants it. */
+static volatile char *map_structure(const struct pci_device *pci, uint8_t at, uint32_t least, uint64_t most,
+                                    uint32_t align, uint32_t *length)
 {
     uint8_t bar = (uint8_t)pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, bar)), 1);
     uint32_t offset = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, offset)), 4);
     *length = pci_read(pci, (uint16_t)(at + offsetof(struct virtio_pci_cap, length)), 4);
-    uint64_t size = 0;
-    volatile char *base = pci_map_bar(pci, bar, &size);
-    if (base == NULL || *length < least || offset % align != 0 || (uint64_t)offset + *length > size)
+    if (bar > 5 || *length < least || offset % align != 0 || (uint64_t)offset + *length > pci->bar[bar].size)
         return NULL;
-    return base + offset;
+    if (*length > most)
+        *length = (uint32_t)most;
+    return pci_map_window(pci, bar, offset, *length);
 }
 
 /* Takes the capability if it is the first usable one of its type (4.1.4). */
@@ -151,14 +153,15 @@ static void take_capability(struct virtio_transport *t, uint8_t at)
     if (at + own > CAPABILITIES_END) /* what would be read behind is none of it */
         return;
     if (type == VIRTIO_PCI_CAP_COMMON_CFG && t->common == NULL) {
-        t->common = map_structure(t->pci, at, sizeof(struct virtio_pci_common_cfg), 4, &length);
+        length = sizeof(struct virtio_pci_common_cfg);
+        t->common = map_structure(t->pci, at, length, length, 4, &length);
     } else if (type == VIRTIO_PCI_CAP_NOTIFY_CFG && t->notify == NULL) {
-        t->notify = map_structure(t->pci, at, 2, 2, &t->notify_length);
         t->notify_multiplier = pci_read(t->pci, (uint16_t)(at + sizeof(struct virtio_pci_cap)), 4);
+        t->notify = map_structure(t->pci, at, 2, 0xffffull * t->notify_multiplier + 2, 2, &t->notify_length);
     } else if (type == VIRTIO_PCI_CAP_ISR_CFG && t->isr == NULL) {
-        t->isr = map_structure(t->pci, at, 1, 1, &length);
+        t->isr = map_structure(t->pci, at, 1, 1, 1, &length);
     } else if (type == VIRTIO_PCI_CAP_DEVICE_CFG && t->config == NULL) {
-        t->config = map_structure(t->pci, at, 1, 4, &t->config_length);
+        t->config = map_structure(t->pci, at, 1, CONFIG_MOST, 4, &t->config_length);
     }
 }
 

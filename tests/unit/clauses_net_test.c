@@ -7,6 +7,8 @@
 
 #define TSO4 FEATURE_BIT(VIRTIO_NET_F_GUEST_TSO4)
 #define TSO6 FEATURE_BIT(VIRTIO_NET_F_GUEST_TSO6)
+#define USO4 FEATURE_BIT(VIRTIO_NET_F_GUEST_USO4_BIT)
+#define USO6 FEATURE_BIT(VIRTIO_NET_F_GUEST_USO6_BIT)
 
 static struct virtnet_frame frame;
 
@@ -43,6 +45,8 @@ static void test_buffer_sizes(void **state)
         { HASH, 1534 },
         { CSUM | TSO4, 65601 },
         { CSUM | TSO6, 65601 },
+        { CSUM | USO4, 65601 },
+        { CSUM | USO6, 65601 },
         { CSUM | TSO4 | TSO6 | HASH, 65609 },
         { MRG, 12 },
         { MRG | HASH, 20 },

@@ -239,6 +239,7 @@ static void test_each_not_offered_in_turn(void **state)
         assert_int_equal(c.orphans, offered & ~expected_closed(offered));
         assert_false(c.acknowledged & c.orphans);
         assert_false(c.acknowledged & ~offered);
+        assert_int_equal(c.missing, 0);
     }
 }
 

@@ -165,6 +165,33 @@ static void test_shortest(void **state)
     }
 }
 
+/* Structures as long as the BAR has room: of each no more is mapped than can be used. The multiplier says how much of
+ * the notification structure that is; 0: all queues share its first two bytes. */
+static void test_what_is_mapped(void **state)
+{
+    static const struct {
+        uint32_t multiplier, notify;
+    } rows[] = { { 0, 2 }, { 2, BAR_SIZE - NOTIFY_AT }, { 4096, BAR_SIZE - NOTIFY_AT } };
+
+    for (unsigned i = 0; i < COUNT_OF(rows); i++) {
+        modern_set_up(state);
+        for (uint8_t type = 1; type <= TYPES; type++) {
+            unsigned at = modern_add_structure(type, 4, good[type].offset, BAR_SIZE - good[type].offset);
+            if (type == CAP_NOTIFY)
+                fake_pci_set(modern.function, at + 16, 4, rows[i].multiplier, 0);
+        }
+        assert_null(modern_init());
+        uint64_t bar = (uintptr_t)modern.bar[4], most[TYPES] = { COMMON_LENGTH, rows[i].notify, 1, 0x1000 };
+        assert_int_equal(modern.window_count, TYPES);
+        for (unsigned n = 0; n < TYPES; n++) {
+            assert_int_equal(modern.window[n].start, bar + good[n + 1].offset);
+            assert_int_equal(modern.window[n].size, most[n]);
+        }
+        assert_int_equal(modern.transport.notify_length, rows[i].notify);
+        assert_int_equal(modern.transport.config_length, 0x1000);
+    }
+}
+
 /* The last bytes of configuration space have no room for a whole capability: what would be read behind them is none of
  * it. */
 static void test_cut_off_capability(void **state)
@@ -266,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup(test_bad_ones_are_skipped, modern_set_up),
         cmocka_unit_test_setup(test_misaligned_are_skipped, modern_set_up),
         cmocka_unit_test_setup(test_shortest, modern_set_up),
+        cmocka_unit_test_setup(test_what_is_mapped, modern_set_up),
         cmocka_unit_test_setup(test_cut_off_capability, modern_set_up),
         cmocka_unit_test_setup(test_last_capability, modern_set_up),
         cmocka_unit_test_setup(test_loops, modern_set_up),

@@ -150,6 +150,7 @@ static uint32_t place(const volatile void *p, unsigned width)
 
     modern.dev.accesses++;
     check(at + width <= BAR_SIZE, "an access outside of the BAR");
+    check(modern_mapped(4, (uint32_t)at, width), "an access to what is not mapped, at %lx", (unsigned long)at);
     modern.dev.misfits += at < COMMON_LENGTH && width != width_of((uint32_t)at);
     return (uint32_t)at;
 }
@@ -184,11 +185,26 @@ const struct acpi *acpi_tables(void)
     return NULL;
 }
 
-/* The processor's address is the BAR's; what is asked for is mapped. */
+/* The processor's address is the BAR's; what is asked for is mapped, and noted. */
 volatile void *paging_map_mmio(uint64_t address, uint64_t size);
 volatile void *paging_map_mmio(uint64_t address, uint64_t size)
 {
-    return size ? (volatile void *)(uintptr_t)address : NULL;
+    if (size == 0)
+        return NULL;
+    check(modern.window_count < MODERN_WINDOWS, "%u mappings", modern.window_count);
+    modern.window[modern.window_count++] = (struct modern_window){ address, size };
+    return (volatile void *)(uintptr_t)address;
+}
+
+bool modern_mapped(unsigned bar, uint32_t at, uint32_t size)
+{
+    uint64_t start = (uintptr_t)modern.bar[bar] + at;
+
+    for (unsigned i = 0; i < modern.window_count; i++) {
+        if (modern.window[i].start <= start && start + size <= modern.window[i].start + modern.window[i].size)
+            return true;
+    }
+    return false;
 }
 
 /* For MSI-X entries. */
@@ -236,6 +252,7 @@ int modern_set_up(void **state)
 {
     (void)state;
     memset(&modern.dev, 0, sizeof(modern.dev));
+    modern.window_count = 0;
     memset(&modern.transport, 0x5a, sizeof(modern.transport));
     fake_pci_init(&modern.pci);
     fake_console_clear();

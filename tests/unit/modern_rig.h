@@ -8,10 +8,11 @@
 #include "tests/unit/fake_pci.h"
 #include "tests/unit/unit.h"
 
-#define COMMON_LENGTH 56
-#define MODERN_QUEUES 16
-#define MODERN_LOG    1024
-#define TYPES         4
+#define COMMON_LENGTH  56
+#define MODERN_QUEUES  16
+#define MODERN_LOG     1024
+#define TYPES          4
+#define MODERN_WINDOWS 256
 
 /* The structures' types (4.1.4); the first four in the order in which a missing one is reported. */
 enum { CAP_COMMON = 1, CAP_NOTIFY, CAP_ISR, CAP_DEVICE, CAP_PCI, CAP_SHARED_MEMORY = 8 };
@@ -58,6 +59,11 @@ struct modern_device {
     void (*on_status)(uint8_t status); /* called before the device takes a new status */
 };
 
+/* Addresses that were mapped. */
+struct modern_window {
+    uint64_t start, size;
+};
+
 struct modern_rig {
     struct modern_device dev;
     struct fake_pci pci;
@@ -65,6 +71,8 @@ struct modern_rig {
     struct pci_device device;
     struct virtio_transport transport;
     char *bar[6];
+    struct modern_window window[MODERN_WINDOWS];
+    unsigned window_count;
     unsigned next_cap; /* where the next capability goes */
 };
 extern struct modern_rig modern;
@@ -73,6 +81,9 @@ extern struct modern_rig modern;
 int modern_make_bars(void **state);
 int modern_free_bars(void **state);
 int modern_set_up(void **state);
+
+/* Whether these bytes of a BAR lie in one window that was mapped. */
+bool modern_mapped(unsigned bar, uint32_t at, uint32_t size);
 
 /* Byte i of the device's configuration as it is now. */
 uint8_t modern_config_byte(uint32_t i);
