@@ -8,7 +8,9 @@
 #include "kernel/console.h"
 #include "kernel/panic.h"
 
-static const struct area *const areas[] = { &area_features, &area_reset, &area_config, &area_queues };
+static const struct area *const areas[] = {
+    &area_features, &area_reset, &area_config, &area_queues, &area_control, &area_steering, &area_link,
+};
 
 #define AREAS (sizeof areas / sizeof *areas)
 
