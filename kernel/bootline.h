@@ -38,6 +38,7 @@ struct bootline {
     bool conform;
     char conform_area[16]; /* "" : all */
     bool tx_next;          /* txirq=next: see virtnet_sleep() */
+    bool trace;            /* trace=on: the rings' operations are recorded (drivers/virtio/recorder.h) */
     enum log_level log;
 };
 
