@@ -14,7 +14,8 @@ static uint64_t time_us(void)
 
 /* ---- recording ---- */
 
-static __attribute__((noinline)) void note(const struct virtqueue *vq, enum recorder_kind kind, uint16_t head, uint32_t value, uint32_t pieces)
+static __attribute__((noinline)) void note(const struct virtqueue *vq, enum recorder_kind kind, uint16_t head,
+                                           uint32_t value, uint32_t pieces)
 {
     struct recorder *r = vq->recorder;
     r->entry[r->count % RECORDER_OPERATIONS] = (struct recorder_entry){
@@ -44,7 +45,10 @@ static int record_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16
         return result;
     for (uint32_t i = 0; i < pieces; i++)
         bytes += bufs[i].len;
-    note(vq, result == VIRTQ_OK ? RECORDER_ADD : RECORDER_FULL, head, bytes, pieces);
+    if (result == VIRTQ_OK)
+        note(vq, RECORDER_ADD, head, bytes, pieces);
+    else
+        note(vq, RECORDER_FULL, vq->free, bytes, pieces);
     return result;
 }
 
@@ -159,7 +163,7 @@ static void say_state(const struct printer *to)
     static const char *const fault[] = { "", "id %u, valid is below %u", "length %u, valid is up to %u",
                                          "index %u, valid is up to %u" };
     char text[48], event[32];
-    say(to, "split ring of %u, %s; with the device: %u buffers; free: %u descriptors", vq->size,
+    say(to, "split ring of %u, %s; buffers with the device: %u; free descriptors: %u", vq->size,
         vq->event_idx ? "event index" : "flags", vq->in_flight, vq->free);
     snprintf(event, sizeof event, vq->callbacks ? "at used %u" : "no", (uint16_t)(interrupt_event(vq) + 1));
     say(to, "driver: avail %u filled, %u shown; used %u taken; wants an interrupt: %s", vq->avail_idx, vq->published,
@@ -216,8 +220,8 @@ static void say_record(const struct printer *to)
 {
     const struct recorder *r = to->vq->recorder;
     uint64_t now = time_us();
-    uint32_t count = __atomic_load_n(&r->count, __ATOMIC_ACQUIRE);
-    for (uint32_t i = count < RECORDER_OPERATIONS ? 0 : count - RECORDER_OPERATIONS; i != count; i++) {
+    uint64_t count = __atomic_load_n(&r->count, __ATOMIC_ACQUIRE);
+    for (uint64_t i = count < RECORDER_OPERATIONS ? 0 : count - RECORDER_OPERATIONS; i != count; i++) {
         struct recorder_entry e = r->entry[i % RECORDER_OPERATIONS];
         /* The owner goes on, perhaps: then this is not the entry any more. */
         if (__atomic_load_n(&r->count, __ATOMIC_ACQUIRE) - i <= RECORDER_OPERATIONS)
@@ -269,8 +273,10 @@ static void say_used(const struct printer *to, uint16_t at)
     const struct virtqueue *vq = to->vq;
     const struct vring_used_elem *entry = &vq->used->ring[at & vq->mask];
     uint32_t id = READ_ONCE(entry->id);
-    say(to, "used[%u] id %u, %u bytes%s%s", at, id, READ_ONCE(entry->len), id >= vq->size ? ", BAD ID" : "",
-        (int16_t)(at - vq->last_used) < 0 ? "" : ", not taken yet");
+    const char *state = (int16_t)(at - vq->last_used) < 0   ? ""
+                        : (int16_t)(at - vq->published) < 0 ? ", not taken yet"
+                                                            : ", for no buffer";
+    say(to, "used[%u] id %u, %u bytes%s%s", at, id, READ_ONCE(entry->len), id < vq->size ? "" : ", BAD ID", state);
 }
 
 /* How many of the entries up to `index` the ring still holds, at most `most`. */

@@ -19,7 +19,7 @@
 enum recorder_kind {
     RECORDER_LAID_OUT, /* value: buffers taken back before */
     RECORDER_ADD,      /* value: bytes */
-    RECORDER_FULL,     /* an add that found no room; value: bytes */
+    RECORDER_FULL,     /* an add that found no room; value: bytes, head: free descriptors */
     RECORDER_PUBLISH,  /* no kick was wanted; value: entries, head: the device's avail_event, or flags */
     RECORDER_KICK,     /* the same, and a kick was wanted */
     RECORDER_KICK_AGAIN,
@@ -46,7 +46,7 @@ _Static_assert(sizeof(struct recorder_entry) == 16, "16 bytes");
 
 struct recorder {
     const struct virtqueue_ops *ops; /* the layout's */
-    uint32_t count;                  /* operations recorded, ever; the last ones are in entry[], by number */
+    uint64_t count;                  /* operations recorded, ever; the last ones are in entry[], by number */
     uint32_t detached;               /* buffers taken back since the ring was last laid out */
     struct recorder_entry entry[RECORDER_OPERATIONS];
 };
