@@ -193,26 +193,26 @@ static void say_entry(const struct printer *to, const struct recorder_entry *e, 
     static const struct {
         char name[14], format[30];
     } kinds[] = {
-        [RECORDER_LAID_OUT] = { "laid out", "taken back: %u buffers" },
-        [RECORDER_ADD] = { "add", "%u bytes, head %u, pieces %u" },
-        [RECORDER_FULL] = { "add: no room", "%u bytes, free %u, pieces %u" },
-        [RECORDER_PUBLISH] = { "publish", "%u entries, their event %u" },
-        [RECORDER_KICK] = { "publish, kick", "%u entries, their event %u" },
+        [RECORDER_LAID_OUT] = { "laid out", " taken back: %u buffers" },
+        [RECORDER_ADD] = { "add", " %u bytes, head %u, pieces %u" },
+        [RECORDER_FULL] = { "add: no room", " %u bytes, free %u, pieces %u" },
+        [RECORDER_PUBLISH] = { "publish", " %u entries, their event %u" },
+        [RECORDER_KICK] = { "publish, kick", " %u entries, their event %u" },
         [RECORDER_KICK_AGAIN] = { "kick again", "" },
-        [RECORDER_POP] = { "pop", "%u bytes, head %u" },
-        [RECORDER_ARM] = { "arm", "our event %u" },
-        [RECORDER_ARM_LATE] = { "arm: too late", "our event %u" },
+        [RECORDER_POP] = { "pop", " %u bytes, head %u" },
+        [RECORDER_ARM] = { "arm", " our event %u" },
+        [RECORDER_ARM_LATE] = { "arm: too late", " our event %u" },
         [RECORDER_DISARM] = { "disarm", "" },
         [RECORDER_INTERRUPT] = { "interrupt", "" },
-        [RECORDER_BAD_ID] = { "BAD USED ID", "%u" },
-        [RECORDER_BAD_LENGTH] = { "BAD LENGTH", "%u bytes, head %u" },
-        [RECORDER_BAD_INDEX] = { "BAD INDEX", "%u, shown to the device %u" },
+        [RECORDER_BAD_ID] = { "BAD USED ID", " %u" },
+        [RECORDER_BAD_LENGTH] = { "BAD LENGTH", " %u bytes, head %u" },
+        [RECORDER_BAD_INDEX] = { "BAD INDEX", " %u, shown to the device %u" },
     };
     unsigned kind = e->kind < sizeof kinds / sizeof *kinds ? e->kind : 0;
     uint64_t us = whole_time(e->us, now);
     char detail[56];
     snprintf(detail, sizeof detail, kinds[kind].format, e->value, (unsigned)e->head, (unsigned)e->pieces);
-    say(to, "%llu.%06llu %-13s avail %5u used %5u %s", (unsigned long long)(us / 1000000),
+    say(to, "%llu.%06llu %-13s avail %5u used %5u%s", (unsigned long long)(us / 1000000),
         (unsigned long long)(us % 1000000), kinds[kind].name, e->avail, e->used, detail);
 }
 

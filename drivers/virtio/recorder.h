@@ -12,7 +12,7 @@
 #include "drivers/virtio/ring.h"
 
 #define RECORDER_OPERATIONS 256 /* that are kept, or shown of what the ring holds: a power of two */
-#define RECORDER_UNTAKEN    32  /* used entries not taken yet that are shown */
+#define RECORDER_UNTAKEN    16  /* used entries not taken yet that are shown */
 #define RECORDER_LINE       112 /* bytes of a printed line at most, its ending 0 included, */
 #define RECORDER_LINES      (RECORDER_OPERATIONS + RECORDER_UNTAKEN + 6) /* and so many lines of a queue at most */
 
