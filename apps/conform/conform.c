@@ -8,7 +8,8 @@
 #include "kernel/console.h"
 #include "kernel/panic.h"
 
-static const struct area *const areas[] = { &area_features, &area_reset, &area_config, &area_queues, &area_ring };
+static const struct area *const areas[] = { &area_features, &area_reset, &area_config,
+                                            &area_queues,   &area_ring,  &area_events };
 
 #define AREAS (sizeof areas / sizeof *areas)
 
