@@ -9,7 +9,8 @@
 #include "kernel/panic.h"
 
 static const struct area *const areas[] = {
-    &area_features, &area_reset, &area_config, &area_queues, &area_control, &area_steering, &area_link,
+    &area_features, &area_reset,   &area_config,  &area_queues,   &area_ring,
+    &area_events,   &area_receive, &area_control, &area_steering, &area_link,
 };
 
 #define AREAS (sizeof areas / sizeof *areas)
