@@ -69,7 +69,7 @@ mkdir "$new"
 for d in "$tmp"/apt/dl/*.deb; do
     dpkg-deb -x "$d" "$new" || cannot "${d##*/} does not unpack"
 done
-rm -rf "$new"/{etc,var,usr/include,usr/share/{doc,man,lintian,bash-completion,python3,misc}} "$new"/usr/bin/dpdk-test{,-*}
+rm -rf "${new:?}"/{etc,var,usr/include,usr/share/{doc,man,lintian,bash-completion,python3,misc}} "$new"/usr/bin/dpdk-test{,-*}
 mkdir "$new/pmds"
 for d in "$new"/usr/lib/*/dpdk/pmds-*/librte_{net_vhost,net_tap,mempool_ring,bus_vdev}.so.*; do
     [[ $d != *.so.*.* ]] || ln -s "../${d#"$new/"}" "$new/pmds/"

@@ -10,7 +10,7 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --bg: #14171a; --fg: #e4e7ea; --dim: #9aa4ae; --line: #353b42; --band: #1d2125;
   --pass: #1f4a2b; --fail: #d6453c; --none: #2a2f35; --skip: #57491a; --on: #d6f5dd; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 100rem; background: var(--bg); color: var(--fg); font: 15px/1.45 system-ui, sans-serif; }
+body { margin: 0 auto; padding: 1rem; max-width: 130rem; background: var(--bg); color: var(--fg); font: 15px/1.45 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 p, li { max-width: 60rem; } .dim { color: var(--dim); } code, pre { font: 13px/1.4 ui-monospace, monospace; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--band); padding: .6rem; margin: .4rem 0; border-radius: .3rem; }
@@ -19,18 +19,19 @@ dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 .sum { display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; align-items: baseline; }
 .sum .n { font-weight: 600; } .bad { color: var(--fail); font-weight: 600; }
 .scroll { overflow-x: auto; }
-.head, .row { display: grid; grid-template-columns: minmax(22rem, 1fr) repeat(var(--n), 3.4rem); gap: 2px; align-items: stretch; }
+.head, .row { display: grid; grid-template-columns: minmax(16rem, 26rem) repeat(var(--n), 2.8rem); gap: 2px; align-items: stretch; }
 .grid { min-width: max-content; } .head > span { writing-mode: vertical-rl; transform: rotate(180deg); justify-self: center; padding: .3rem 0; }
 .head > b { align-self: end; } details.c { border-top: 1px solid var(--line); } details.c > summary { list-style: none; }
-details.c > summary::-webkit-details-marker { display: none; } .row > .t { padding: .25rem .4rem .25rem 0; max-width: 52rem; }
+details.c > summary::-webkit-details-marker { display: none; } .row > .t { padding: .25rem .4rem .25rem 0; position: sticky; left: 0; background: var(--bg); }
 .row .s { color: var(--dim); font-size: .85em; white-space: nowrap; } .x { display: flex; align-items: center; justify-content: center; font-size: .82rem; }
-.x i { display: none; font-style: normal; } .pass { background: var(--pass); color: var(--on); } .fail { background: var(--fail); color: #fff; font-weight: 700; }
-.none { background: var(--none); color: var(--dim); } .skip { background: var(--skip); } details.c > div { padding: .2rem 0 .8rem 1rem; max-width: 60rem; }
+.x i, .all { display: none; font-style: normal; } .pass { background: var(--pass); color: var(--on); } .fail { background: var(--fail); color: #fff; font-weight: 700; }
+.none { background: var(--none); color: var(--dim); } .skip { background: var(--skip); } details.c > div { padding: .2rem 0 .8rem 1rem; max-width: min(60rem, 92vw); position: sticky; left: 0; }
+.who { font-weight: 600; margin: .5rem 0 0; }
 .key span { padding: .1rem .5rem; border-radius: .2rem; }
 @media (max-width: 760px) {
   .grid { min-width: 0; } .scroll { overflow: visible; } .head { display: none; } .row { display: flex; flex-wrap: wrap; padding: .4rem 0; }
   .row > .t { flex: 0 0 100%; padding: 0 0 .2rem; } .x { padding: .05rem .45rem; border-radius: .2rem; } .x i { display: inline; margin-right: .35em; }
-  .x:empty { display: none; } .sum { grid-template-columns: 1fr; gap: 0; } .sum .n { margin-top: .5rem; } dl { grid-template-columns: 1fr; } dt { margin-top: .3rem; }
+  .x:empty, .check .x.pass { display: none; } .check .x.all { display: flex; } .sum { grid-template-columns: 1fr; gap: 0; } .sum .n { margin-top: .5rem; } dl { grid-template-columns: 1fr; } dt { margin-top: .3rem; }
 }
 """
 _SHOWN = {PASS: ('pass', 'pass'), FAIL: ('fail', 'FAIL'), NOT_OFFERED: ('none', 'n/o'), SKIPPED: ('skip', 'skip')}
@@ -55,11 +56,16 @@ def _chip(name, check):
 def _row(key, columns):
     area, section, text = key
     found = [(c, c.check(key)) for c in columns]
-    head = (f'<div class=row><div class=t><span class=s>{escape(area)} {escape(section)}</span> {escape(text)}</div>' +
-            ''.join(_chip(c.name, check) for c, check in found) + '</div>')
-    inside = ''.join(f'<h3>{escape(c.name)}</h3>{_pre(evidence_text(check))}' +
-                     (f'<p>Again: <code>{escape(reproduce(c, area))}</code></p>' if check.state == FAIL else '')
-                     for c, check in found if check)
+    passed = sum(check is not None and check.state == PASS for _, check in found)
+    head = (f'<div class="row check"><div class=t><span class=s>{escape(area)} {escape(section)}</span> {escape(text)}</div>' +
+            ''.join(_chip(c.name, check) for c, check in found) + f'<span class="x pass all">{passed} pass</span></div>')
+    alike = {}                      # what is told alike is shown once
+    for c, check in found:
+        if check:
+            alike.setdefault((evidence_text(check), check.state == FAIL), []).append(c)
+    inside = ''.join(f'<div class=who>{escape(", ".join(c.name for c in group))}</div>{_pre(text)}' +
+                     (f'<p>Again: <code>{escape(reproduce(group[0], area))}</code></p>' if failed else '')
+                     for (text, failed), group in alike.items())
     return _details(head, f'<div>{inside}</div>', 'c')
 
 
@@ -72,8 +78,8 @@ def _grid(columns, title, body):
 def _summary(columns):
     out = []
     for c in columns:
-        look = ' bad' if c.failed else ' dim' if c.status == CANNOT else ''
-        out.append(f'<div class=n>{escape(c.name)}</div><div><span class="{look.strip()}">{escape(c.line())}</span> '
+        look = 'bad' if c.failed else 'dim' if c.status == CANNOT else 'good'
+        out.append(f'<div class=n>{escape(c.name)}</div><div><span class={look}>{escape(c.line())}</span> '
                    f'<span class=dim>({escape(c.about)})</span></div>')
     return f'<div class=sum>{"".join(out)}</div>'
 

@@ -96,7 +96,7 @@ def _details(summary, text):
 
 def evidence_text(check):
     """What a check's lines say, as text."""
-    lines = [f'{check.state}' + (f': {check.reason}' if check.reason else '')]
+    lines = [check.reason if check.reason.startswith(check.state) else ': '.join(filter(None, (check.state, check.reason)))]
     return '\n'.join(lines + [f'{key}: {value}' if key else value for key, value in check.evidence])
 
 
