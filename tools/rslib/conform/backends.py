@@ -62,6 +62,7 @@ BACKENDS = (
     Backend('tap', 'a tap device', runs(tap(1))),
     Backend('tap-2', 'a tap device, 2 queue pairs', runs(tap(2))),
     Backend('tap-4', 'a tap device, 4 queue pairs', runs(tap(4))),
+    Backend('tap-rss', 'a tap device, 2 queue pairs, the card with RSS and hash reports', runs(tap(2, rss=True))),
     Backend('dgram', 'bare frames over unix datagrams, to a peer that answers ARP and ping', runs(_dgram)),
     Backend('own', "the tests' own vhost-user device, honest", runs(switches.own(1))),
     Backend('own-2', "the tests' own vhost-user device, honest, 2 queue pairs", runs(switches.own(2))),

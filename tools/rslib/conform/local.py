@@ -161,7 +161,11 @@ def namespace(stack):
         raise Unavailable(str(e).splitlines()[0]) from None
 
 
-def tap(queues=1, vhost=False):
+# QEMU asks for RSS in the kernel first, by eBPF, and says so when it has to do it itself.
+RSS_WARNINGS = ('libbpf: .*', r"qemu-system-.*: warning: Can't load eBPF RSS - fallback to software RSS")
+
+
+def tap(queues=1, vhost=False, rss=False):
     """A tap device in a namespace; the host's stack is at its other end."""
     def make(_, folder, stack):
         if not usable('/dev/net/tun'):
@@ -174,5 +178,6 @@ def tap(queues=1, vhost=False):
         except NetnsError as e:
             raise Unavailable(str(e)) from None
         more = (f',queues={queues}' if queues > 1 else '') + (',vhost=on' if vhost else '')
-        return Place(['-netdev', 'tap,id=n0,ifname=tap0,script=no,downscript=no' + more], queues=queues, netns=netns)
+        return Place(['-netdev', 'tap,id=n0,ifname=tap0,script=no,downscript=no' + more], queues=queues, netns=netns,
+                     props={'rss': 'on', 'hash': 'on'} if rss else {}, warnings=RSS_WARNINGS if rss else ())
     return make
