@@ -79,6 +79,9 @@ inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
 $(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
 $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
 
+# What runs once, by request, is small.
+$(BUILD)/program/apps/conform/%.o: machine += -Os
+
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
 $(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld
