@@ -304,12 +304,13 @@ JOB = """\
 @exit 1
 @threads qemu-system-x86 vhost-109 vhost-109
 @notify 00000000fe003000 00000000fe003fff
-@counters exits=900 halt_exits=3 mmio_exits=0
+@counters exits=900 halt_exits=3 mmio_exits=4
 @kvm/kvm_msi_set_irq { common_pid: vhost-109 [ 109] } hitcount: 40
 @kvm/kvm_msi_set_irq { common_pid: qemu-system-x86 [ 108] } hitcount: 2
 @kvm/kvm_mmio { type: 2, gpa: fe003004 } hitcount: 30
 @kvm/kvm_mmio { type: 2, gpa: fe000000 } hitcount: 5
-@kvm/kvm_userspace_exit { reason: 6 } hitcount: 7
+@kprobes/ioeventfd { taken: 0 } hitcount: 21
+@kprobes/ioeventfd { taken: -95 } hitcount: 8
 """
 
 
@@ -319,13 +320,13 @@ def test_nested_evidence():
     assert raw.exit_code == 1 and raw.faults == [] and protocol.read(raw.console, 1).good
     facts = dict(raw.facts)
     assert facts['interrupts'] == '40 raised by vhost threads (irqfd), 2 by QEMU'
-    assert facts['kicks'].startswith('30 writes')
-    assert facts['memory-mapped accesses that reached QEMU'] == '7'
-    assert facts['KVM counted'] == 'exits 900, mmio_exits 0, halt_exits 3'
+    assert facts['kicks'] == '30 writes to the notification area; 21 were taken by an ioeventfd, in the kernel'
+    assert facts['KVM counted, to its last second'] == 'exits 900, mmio_exits 4, halt_exits 3'
 
 
 @pytest.mark.parametrize('result, word', [
     (Result(0, JOB.replace('vhost-109 [ 109', 'qemu [ 109'), '', 9), 'it was not vhost-net'),
+    (Result(0, JOB.replace('taken: 0', 'taken: -95'), '', 9), 'no kick was taken by an ioeventfd'),
     (Result(124, '', '', 9), 'the time was up'),
     (Result(0, JOB.replace('@exit 1', '@exit killed'), '', 9), 'had not ended'),
     (Result(0, JOB + '@stderr oops\n', '', 9), 'QEMU says: oops'),
