@@ -1,6 +1,7 @@
 """The vhost-user switches that the guest is put behind: DPDK's testpmd, passt, Open vSwitch, and our own device."""
 import contextlib
 import os
+import re
 import select
 import socket
 import subprocess
@@ -54,10 +55,11 @@ class Program:
         self.process.stdin.close()
 
     def said(self):
-        """Its last line."""
+        """Its first line that tells of an error, else its last."""
         with open(self.log, encoding='utf-8', errors='replace') as f:
             lines = [line.strip() for line in f if line.strip()]
-        return lines[-1] if lines else 'nothing'
+        told = [line for line in lines if re.search(r'error|fatal|cannot|fail', line, re.IGNORECASE)]
+        return (told or lines[-1:] or ['nothing'])[0]
 
     def wait(self, there, what):
         """Waits until there() is true. Unavailable if it ends first, or at the deadline."""
@@ -120,9 +122,9 @@ def passt(_, folder, stack):
     for device in ('p0', 'p1'):
         netns.run(['ip', 'link', 'set', device, 'up'])
     netns.run(['ip', 'route', 'add', 'default', 'via', '198.18.1.1'])
-    netns.sysctl('net.ipv4.ping_group_range', '0 65535')    # it sends pings by sockets that need this
+    netns.sysctl('net.ipv4.ping_group_range', '0 0')        # it sends pings by sockets that need this
     argv = [program, '--vhost-user', '--foreground', '--one-off', '-4', '-i', 'p0', '-a', GUEST, '-n', str(PREFIX), '-g', HOST,
-            '-s', path, *(['--runas', '0'] if os.geteuid() == 0 else [])]
+            '-s', path, '--runas', '0']     # inside the namespace we are root in any case
     process = Program('passt', argv, folder, netns, stack)
     process.wait(lambda: os.path.exists(path), 'socket')
     return Place(chardev(path, 1), shared=True, netns=netns)
