@@ -3,5 +3,5 @@
 #define RINGSIDE_CONFORM_AREAS_H
 #include "apps/conform/tap.h"
 
-extern const struct area area_features, area_reset, area_config, area_queues;
+extern const struct area area_features, area_reset, area_config, area_queues, area_ring, area_events, area_receive;
 #endif

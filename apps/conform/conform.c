@@ -8,7 +8,8 @@
 #include "kernel/console.h"
 #include "kernel/panic.h"
 
-static const struct area *const areas[] = { &area_features, &area_reset, &area_config, &area_queues };
+static const struct area *const areas[] = { &area_features, &area_reset,  &area_config, &area_queues,
+                                            &area_ring,     &area_events, &area_receive };
 
 #define AREAS (sizeof areas / sizeof *areas)
 

@@ -84,6 +84,12 @@ static void on_intx(void *argument)
     interrupts[1] += isr & 1;
 }
 
+/* What an 8259 says when a line has fallen before the interrupt was taken. */
+static void on_nothing(void *argument)
+{
+    (void)argument;
+}
+
 uint32_t rig_interrupts(const struct rig_queue *q)
 {
     return interrupts[q->entry];
@@ -107,6 +113,8 @@ static void set_vectors(const struct rig_options *o)
     for (unsigned q = 0; q < queues; q++)
         rig.queue[q].entry = (uint16_t)(rig.intx ? 1 : entries == 1 ? 0 : 1 + q % (entries - 1));
     if (rig.intx && rig.pci.irq_line <= 15) {
+        irq_install(VECTOR_PIC + 7, on_nothing, NULL);
+        irq_install(VECTOR_PIC + 15, on_nothing, NULL);
         irq_install((uint8_t)(VECTOR_PIC + rig.pci.irq_line), on_intx, NULL);
         pic_enable(rig.pci.irq_line);
     }
