@@ -102,6 +102,12 @@ net_gso_test_kind := asan
 net_gso_test_sources := tests/unit/net_gso_test.c $(net_rig_sources)
 net_random_test_kind := asan
 net_random_test_sources := tests/unit/net_random_test.c $(net_rig_sources)
+unit_programs += net_thread_tsan net_thread_fast
+net_thread_sources := tests/unit/net_thread_test.c $(net_rig_sources)
+net_thread_tsan_kind := tsan
+net_thread_tsan_sources := $(net_thread_sources)
+net_thread_fast_kind := fast
+net_thread_fast_sources := $(net_thread_sources)
 net_setup_sources := tests/unit/setup_rig.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
 	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
 net_test_kind := asan
