@@ -2,12 +2,13 @@
 # host with AddressSanitizer and UndefinedBehaviorSanitizer, by clang, which brings libFuzzer.
 FUZZ := $(BUILD)/fuzz
 FUZZ_CC ?= clang
-fuzz_targets := bootline ring capabilities receive frames
+fuzz_targets := bootline ring capabilities receive frames device
 fuzz_bootline := kernel/bootline.c kernel/ipaddr.c drivers/virtio/features.c
 fuzz_ring := drivers/virtio/split.c
 fuzz_capabilities := $(modern_rig_sources)
 fuzz_receive := $(net_rig_sources)
 fuzz_frames := net/rss.c net/offload.c
+fuzz_device := $(modern_rig_sources) $(addprefix drivers/virtio/,net.c net_queue.c split.c device.c features.c control.c)
 fuzz_flags := -std=gnu17 -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Werror -I. -idirafter tests/unit/host \
 	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 
