@@ -297,15 +297,17 @@ void stack_turn(void)
     must(net_rig.rx.violation[0] == '\0' && net_rig.tx.violation[0] == '\0');
 }
 
-/* As the core sleeps: until something is due. A core that never sleeps is found out. */
+/* As the core sleeps: until something is due. One that has work left comes back soon, though not as soon as a real one,
+ * or time would not go by. A core that never sleeps is found out. */
 void stack_pass(uint32_t ms)
 {
     uint64_t end = now + (uint64_t)ms * 1000000;
     for (unsigned steps = 0; now < end; steps++) {
-        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000;
+        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000, acks = acks_turn(net_time());
         must(steps < STEPS_MOST);
-        if (steer_pending() || net_netif_waiting(stack_netif) || acks_waiting() > 0)
-            wait = 1000000;
+        if (steer_pending() || (net_netif_waiting(stack_netif) && !stack_busy))
+            wait = 10000000;
+        wait = wait < acks ? wait : acks;
         now += wait < 100000 ? 100000 : wait < end - now ? wait : end - now;
         stack_turn();
     }
@@ -338,6 +340,10 @@ void stack_start(void)
     net_rig.net.transport.ops->notify(&net_rig.net.transport, &net_rig.pair->rx);
     area.pairs = 1;
     area.net = &net_rig.net;
+    void *mail = NULL;
+    must(posix_memalign(&mail, 128, mailbox_bytes(1, 16)) == 0);
+    area.mailboxes = mailbox_system_init(mail, 1, 16);
+    steer_init();
     net_clock();
     pcb_hash_init();
     lwip_init();
