@@ -349,7 +349,8 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
 {
     if (!virtnet_has(net, VIRTIO_NET_F_CTRL_VQ))
         return true;
-    uint16_t index = (uint16_t)(2 * net->max_pairs), size = choose_size(net, index, CONTROL_RING_MAX);
+    uint32_t behind = 2u * net->max_pairs; /* of 32,768 pairs none fits behind */
+    uint16_t index = (uint16_t)behind, size = behind <= UINT16_MAX ? choose_size(net, index, CONTROL_RING_MAX) : 0;
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
     struct recorder *recorder = net->control.vq.recorder; /* from before a reset */
     if (net->control_ring == NULL) {
@@ -358,7 +359,7 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
     }
     bool usable = size >= 4 && size <= CONTROL_RING_MAX && net->control_ring != NULL && net->control_memory != NULL;
     if (!usable || virtqueue_split_init(&net->control.vq, &config, net->control_ring) != VIRTQ_OK) {
-        log_warn("virtio", "control queue %u of size %u: not used", index, size);
+        log_warn("virtio", "control queue %u of size %u: not used", behind, size);
         return true;
     }
     if (recorder != NULL)
