@@ -55,7 +55,8 @@ static int record_add(struct virtqueue *vq, const struct virtq_buf *bufs, uint16
 /* At what avail index the device wants a kick; without the event index, its flags. (2.7.10) */
 static uint16_t kick_event(const struct virtqueue *vq)
 {
-    return vq->event_idx ? READ_ONCE(*(const uint16_t *)&vq->used->ring[vq->size]) : READ_ONCE(vq->used->flags);
+    const uint16_t *event = (const uint16_t *)&vq->used->ring[vq->size];
+    return vq->event_idx ? READ_ONCE(*event) : READ_ONCE(vq->used->flags);
 }
 
 static uint16_t interrupt_event(const struct virtqueue *vq)
