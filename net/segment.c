@@ -126,6 +126,8 @@ u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit)
 
 void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
 {
+    if (p->tot_len == 0) /* whatever the device says of it: there is nothing to acknowledge */
+        return;
     bool holds = acks_hold(pcb, p->tot_len, net_time());
     if (holds)
         tcp_clear_flags(pcb, TF_ACK_DELAY);
