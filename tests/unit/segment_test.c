@@ -344,6 +344,36 @@ static void test_acknowledged_together(void **state)
     }
 }
 
+/* A packet that the device says stands for several and that has no data holds nothing, and leaves alone what is held:
+ * when the connection ends, nothing is remembered of it. */
+static void test_large_without_data(void **state)
+{
+    (void)state;
+    struct rig_options o = usual;
+    o.bytes = 2;
+    o.pace_ms = 1000000;
+    o.burst = 1;
+    uint32_t mss = 1400, at = 0;
+    rig_open(&o);
+    rig_run(300);
+    send_bulk(&at, ACKS_QUICK_BYTES + 8 * mss, mss); /* bulk from now on, nothing held */
+    assert_int_equal(acks_waiting(), 0);
+    for (unsigned i = 0; i < 20; i++)
+        rig_send(at, 0, (uint16_t)mss);
+    assert_int_equal(acks_waiting(), 0);
+    send_bulk(&at, 8 * mss, mss);
+    uint32_t acknowledged = rig.guest_ack;
+    assert_true(acks_waiting() == 1 && acknowledged == at - 8 * mss);
+    for (unsigned i = 0; i < 20; i++)
+        rig_send(at, 0, (uint16_t)mss);
+    assert_int_equal(acks_waiting(), 1);
+    assert_int_equal(rig.guest_ack, acknowledged);
+    rig_run(10);
+    assert_int_equal(rig.guest_ack, at);
+    rig_close();
+    assert_int_equal(acks_waiting(), 0);
+}
+
 /* All that comes in one turn is acknowledged once, at its end. */
 static void test_acknowledged_by_turn(void **state)
 {
@@ -554,6 +584,7 @@ int main(void)
         cmocka_unit_test_teardown(test_path_mtu, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_at_once, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_together, tear_down),
+        cmocka_unit_test_teardown(test_large_without_data, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_by_turn, tear_down),
         cmocka_unit_test_teardown(test_requests_are_not_bulk, tear_down),
         cmocka_unit_test(test_choice),
