@@ -291,7 +291,30 @@ def test_peer_answers_ping(size):
     assert reply[34] == 0 and reply[38:42 + size] == b'\x12\x34\0\x01' + data[:size] and len(reply) == max(60, 42 + size)
 
 
+def segment(flags=2, number=5, acked=0, data=b'', spoil=0):
+    tcp = struct.pack('!HHIIBBHHH', 40000, 9, number, acked, 0x50, flags, 1000, 0, 0) + data
+    pseudo = THEM + US + struct.pack('!HH', 6, len(tcp))
+    tcp = tcp[:16] + struct.pack('!H', peer.checksum(pseudo + tcp) ^ spoil) + tcp[18:]
+    frame = echo(b'x' * (len(tcp) - 8))
+    ip = frame[14:23] + b'\x06\0\0' + frame[26:34]
+    ip = ip[:10] + struct.pack('!H', peer.checksum(ip)) + ip[12:]
+    return frame[:14] + ip + tcp
+
+
+@pytest.mark.parametrize('request_, expected', [
+    (dict(flags=0x02), (0, 6, 0x14)), (dict(flags=0x02, number=0xFFFFFFFF), (0, 0, 0x14)), (dict(flags=0x01, data=b'abc'), (0, 9, 0x14)),
+    (dict(flags=0x10, acked=77), (77, 0, 0x04)), (dict(flags=0x12, acked=78), (78, 0, 0x04)),
+])
+def test_peer_refuses_connections(request_, expected):
+    reply = peer.answer(segment(**request_), US)
+    assert peer.checksum(reply[14:34]) == 0 and reply[26:34] == US + THEM and len(reply) == 60
+    tcp = reply[34:54]
+    assert peer.checksum(US + THEM + struct.pack('!HH', 6, 20) + tcp) == 0 and struct.unpack_from('!HH', tcp) == (9, 40000)
+    assert (*struct.unpack_from('!II', tcp, 4), tcp[13]) == expected
+
+
 @pytest.mark.parametrize('frame', [
+    segment(flags=4), segment(spoil=1), segment()[:-1],
     b'', arp()[:41], arp(THEM), echo(destination=THEM), echo(spoil=1), b'\x02' * 6 + echo()[6:], echo()[:-1],
 ])
 def test_peer_is_silent(frame):
@@ -347,6 +370,10 @@ class Qmp:
 
     def qmp(self, command, **arguments):
         self.asked.append((command, arguments))
+
+
+def test_the_same_complaint_is_told_once():
+    assert local.qemu_says(['a', 'b', 'a']) == ['QEMU says: a (2 times)', 'QEMU says: b']
 
 
 def test_wishes():

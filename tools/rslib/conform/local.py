@@ -1,4 +1,5 @@
 """Boots the guest with `conform` under this machine's QEMU and does what it asks for meanwhile."""
+import collections
 import contextlib
 import dataclasses
 import re
@@ -96,6 +97,11 @@ def help_out(guest, wish):
     return True
 
 
+def qemu_says(lines):
+    """Faults for QEMU's complaints; the same one many times over is one."""
+    return [f'QEMU says: {line}' + (f' ({times} times)' if times > 1 else '') for line, times in collections.Counter(lines).items()]
+
+
 def _follow(guest, seconds, raw, say):
     """Lives with the guest until its console ends."""
     deadline, at = time.monotonic() + seconds, 0
@@ -133,7 +139,7 @@ def boot(ask, place, say):
             raw.faults.append(first)
             stderr = ''
             raw.faults += [line.strip() for line in str(e).split('QEMU stderr:', 1)[1:] for line in line.splitlines() if line.strip()]
-    raw.faults += [f'QEMU says: {line}' for line in stderr.splitlines()]
+    raw.faults += qemu_says(stderr.splitlines())
     if place.after:
         raw.facts += place.after()
     if place.check:

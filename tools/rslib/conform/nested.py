@@ -5,7 +5,7 @@ import shutil
 import tempfile
 
 from .. import kvmlab
-from .local import WORDS, Raw, Unavailable
+from .local import WORDS, Raw, Unavailable, qemu_says
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'nested.sh')
 LAB_SECONDS = 120           # for the emulated machine, beside the guest's own time
@@ -38,7 +38,7 @@ def raw_from(result, queues, vhost):
                             f'QUEUES={queues}'])
     if result.status != 0:
         raw.faults.append(f'the job in the emulated machine ended with {result.status}: {result.meaning}')
-    raw.faults += [f'QEMU says: {line}' for line in result.stderr.splitlines() + re.findall(r'^@stderr (.*)$', result.output, re.M)]
+    raw.faults += qemu_says(result.stderr.splitlines() + re.findall(r'^@stderr (.*)$', result.output, re.M))
     facts = dict(re.findall(r'^@(\w+) ?(.*)$', result.output, re.M))
     code = facts.get('exit', '').strip()
     if code.isdigit():

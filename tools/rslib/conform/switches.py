@@ -71,6 +71,14 @@ class Program:
                 raise Unavailable(f'{self.name}: no {what} after {START_SECONDS} s; it said: {self.said()}')
             time.sleep(0.05)
 
+    def failed(self):
+        """A fault if it did not end well, for one that ends with QEMU."""
+        try:
+            code = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            return [f'{self.name} did not notice that QEMU ended']
+        return [f'{self.name} ended with {code}; it said: {self.said()}'] if code else []
+
     def gone(self):
         """A fault if it did not last."""
         code = self.process.poll()
@@ -127,7 +135,7 @@ def passt(_, folder, stack):
             '-s', path, '--runas', '0']     # inside the namespace we are root in any case
     process = Program('passt', argv, folder, netns, stack)
     process.wait(lambda: os.path.exists(path), 'socket')
-    return Place(chardev(path, 1), shared=True, netns=netns)
+    return Place(chardev(path, 1), shared=True, netns=netns, check=process.failed)
 
 
 def _ovs_start(tools, folder, netns, stack):
@@ -187,6 +195,7 @@ def own(queues=1):
             sys.path.append(lib)
         import liar  # pylint: disable=import-outside-toplevel
         device = liar.Liar(f'{folder}/own.sock', pairs=queues)
+        device.strict = False
         device.open()
         stack.callback(device.close)
         stack.callback(_answering(device).set)
