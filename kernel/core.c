@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "apps/app.h"
+#include "apps/conform/conform.h"
 #include "drivers/virtio/net.h"
 #include "kernel/acpi.h"
 #include "kernel/apic.h"
@@ -83,8 +84,8 @@ static void read_boot_line(struct shared *all)
         panic("%s", error.text);
     console_level(all->boot.log);
     choose_apps();
-    if (all->boot.conform)
-        panic("bad value conform: the backend checks are not in this version; valid is a boot line without it");
+    if (all->boot.conform && conform_problem(all->boot.conform_area) != NULL)
+        panic("%s", conform_problem(all->boot.conform_area));
 }
 
 static void say_hello(void)
@@ -149,6 +150,8 @@ static void open_device(const struct shared *all, uint64_t without)
     uint16_t want =
         all->boot.queues != 0 && all->boot.queues < VIRTNET_MAX_PAIRS ? (uint16_t)all->boot.queues : VIRTNET_MAX_PAIRS;
     find_device(&found);
+    if (all->boot.conform)
+        conform_run(&all->boot, &found);
     if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
         device_panic(&found, &error);
     device.tx_next = all->boot.tx_next;
