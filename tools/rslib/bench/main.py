@@ -90,7 +90,7 @@ def _lab(options, kinds, netperf, folder):
     """The bench in the nested machine; returns the exit status."""
     began, rounds = time.monotonic(), options.rounds or 1
     kinds = [k for k in kinds if k.ours or k.name == report.BASE]
-    print('in the nested machine, in instruction time: about 5 minutes a round', flush=True)
+    print('in the nested machine, in instruction time: about 6 minutes a round', flush=True)
     found, traced, asked, errors = lab.measure(kinds, netperf, rounds, lambda text: print(text, flush=True), min(2, stats.cores()))
     blocks = [*lab.tables(found, asked), exits.table(traced, asked)]
     said = (f'{time.strftime("%Y-%m-%d %H:%M")}, {(time.monotonic() - began) / 60:.1f} minutes, {rounds} round'
