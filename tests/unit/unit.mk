@@ -185,7 +185,7 @@ endef
 $(foreach p,$(unit_programs),$(eval $(call unit_program,$(p))))
 
 define unit_kind
-$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
+$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
