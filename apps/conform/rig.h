@@ -120,6 +120,7 @@ struct rig {
     uint16_t pairs;      /* set up at the last rig_up() */
     uint16_t header;     /* bytes: 12, or 20 with HASH_REPORT */
     uint8_t mac[6];      /* the device's, or one of ours */
+    uint16_t mtu;        /* the device's, or 1,500 */
     bool up, intx;
     bool shared;               /* interrupts of different queues cannot be told apart (INTx, too few vectors) */
     bool keep;                 /* rig_receive() does not give buffers back to the device */
@@ -172,6 +173,10 @@ bool rig_go(const struct rig_options *options);
 
 /* Resets the device (waits at most a second). False: rig.error. */
 bool rig_down(void);
+
+/* What happened lately to each queue that was used since the last rig_up(), as lines `# trace: ...` on the console: its
+ * state and its last operations (docs/trace.md). */
+void rig_trace(void);
 
 /* FAIL, with rig.error as evidence. */
 enum verdict rig_failed(void);

@@ -8,7 +8,7 @@ import rows
 import wires
 from rslib.qemu import EXIT_CONFORM, EXIT_PANIC, EXIT_WELL, Guest, Machine
 
-AREAS = ['features', 'reset', 'config', 'queues', 'ring', 'events', 'receive']
+AREAS = ['features', 'reset', 'config', 'queues', 'ring', 'events', 'receive', 'control', 'steering', 'link']
 # What QEMU 7.2 does not do (docs/conform.md): with its own device, and Linux's tap behind it.
 CHAIN, ONE_BUFFER = 'a chain may end in an indirect table', 'num_buffers is 1 without mergeable buffers'
 QEMU = {CHAIN, ONE_BUFFER}
