@@ -256,15 +256,6 @@ static enum verdict lengths(void)
     return rig_faultless();
 }
 
-static enum verdict mtu(void)
-{
-    if (!rig_up(&(struct rig_options){ .features = rig_usable() & ~GUEST_GSO, .buffer = 9216, .post = 16 }))
-        return rig_failed();
-    uint32_t n = (rig.mtu < 9000 ? rig.mtu : 9000) - HEADERS;
-    tap_note("mtu", "%u, asked with %u bytes over Ethernet", rig.mtu, n + HEADERS);
-    return peer_works(n);
-}
-
 /* ---- headers that we send ---- */
 
 static enum verdict filled_in(void)
@@ -315,7 +306,6 @@ static const struct check checks[] = {
     { "5.1.6.4.1", "without guest_csum flags are 0 and checksums complete", true, 0, without_csum },
     { "5.1.6.4.1", "with guest_csum checksums are as flags say", true, NEEDS(VIRTIO_NET_F_GUEST_CSUM), with_csum },
     { "5.1.6.4.1", "gso_type is only what was negotiated", true, 0, with_all },
-    { "5.1.4.1", "frames as large as the MTU go both ways", true, NEEDS(VIRTIO_NET_F_MTU), mtu },
     { "5.1.6.2.2", "a checksum left to the device is filled in", true, NEEDS(VIRTIO_NET_F_CSUM), filled_in },
     { "5.1.6.2.2", "flags that do not exist are ignored", true, 0, unknown_flags },
     { "5.1.6.2.2", "csum_start and csum_offset are not used without NEEDS_CSUM", true, 0, idle_sum },

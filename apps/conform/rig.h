@@ -80,10 +80,11 @@ struct rig_facts {
 };
 
 struct rig_queue {
-    struct virtqueue vq; /* stats.kicks: publishes after which the device wanted a kick; kicks_suppressed: did not */
-    uint16_t max;        /* the device's largest size */
-    uint16_t entry;      /* of interrupts: see rig_interrupts() */
-    uint32_t given, back;
+    struct virtqueue vq;  /* stats.kicks: publishes after which the device wanted a kick; kicks_suppressed: did not */
+    uint16_t max;         /* the device's largest size */
+    uint16_t entry;       /* of interrupts: see rig_interrupts() */
+    uint32_t given, back; /* buffers: given to the device, and the number of the next one back if it is in order */
+    uint32_t batches;     /* used entries that stood for several buffers (IN_ORDER) */
     struct rig_facts facts;
     struct rig_buffer *free;
 };
