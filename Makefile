@@ -84,7 +84,6 @@ $(patsubst %,$(BUILD)/program/%.o,drivers/virtio/recorder kernel/trace): machine
 # What runs once, by request, is small.
 $(BUILD)/program/apps/conform/%.o: machine += -Os
 
-
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
 $(BUILD)/program.elf: $(program_objects) $(lwip_objects) linker.ld
