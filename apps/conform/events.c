@@ -6,9 +6,9 @@
 
 #define FRAMES               20
 #define LATER                8    /* of so many frames the last one's interrupt is asked for */
-#define SOON_MS              1000 /* an interrupt that was asked for comes within */
+#define SOON_MS              2000 /* an interrupt that was asked for comes within */
 #define SETTLE_MS            20   /* one that was not asked for would have come by then */
-#define BACK_MS              2000
+#define BACK_MS              5000
 #define BURSTS               200
 #define SPURIOUS             300
 #define ISR_QUEUE            1u
@@ -289,6 +289,8 @@ static enum verdict kicks(bool event_idx)
             rig_send(0, idle_frame, sizeof idle_frame, NULL);
         rig_reclaim(0, i % 4 == 0 ? BACK_MS : 0);
         drop_received();
+        if (i % 4 == 0 && q->vq.in_flight != 0)
+            break;
     }
     rig_reclaim(0, BACK_MS);
     tap_note("kicks", "%u wanted, %u not wanted, %u frames", (unsigned)q->vq.stats.kicks,

@@ -153,7 +153,7 @@ uint64_t rig_usable(void)
         set |= table[i].implemented ? FEATURE_BIT(table[i].bit) : 0;
     for (size_t i = 0; i < sizeof more; i++)
         set |= FEATURE_BIT(more[i]);
-    return features_closed(set & rig.offered);
+    return features_closed(set & rig.offered & ~rig.off);
 }
 
 uint64_t rig_always(void)
@@ -270,7 +270,7 @@ bool rig_go(const struct rig_options *o)
 
 bool rig_up(const struct rig_options *o)
 {
-    uint64_t want = features_closed((o->features & rig.offered) | rig_always());
+    uint64_t want = features_closed((o->features & rig.offered & ~rig.off) | rig_always());
     arena.at = 0;
     rig.keep = false;
     if (!rig_negotiate(want))
@@ -315,6 +315,9 @@ static void read_config(void)
     memcpy(rig.mac, ours, 6);
     if (rig_offers(VIRTIO_NET_F_MAC))
         rig.transport.ops->config_read(&rig.transport, 0, rig.mac, 6);
+    rig.mtu = 1500;
+    if (rig_offers(VIRTIO_NET_F_MTU))
+        rig.transport.ops->config_read(&rig.transport, offsetof(struct virtio_net_config, mtu), &rig.mtu, 2);
     if (rig_offers(VIRTIO_NET_F_MQ) || rig_offers(VIRTIO_NET_F_RSS))
         rig.transport.ops->config_read(&rig.transport, offsetof(struct virtio_net_config, max_virtqueue_pairs), &pairs,
                                        2);

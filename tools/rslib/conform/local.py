@@ -91,7 +91,7 @@ def help_out(guest, wish):
     if wish in ('link down', 'link up'):
         guest.qmp('set_link', name='nic0', up=wish == 'link up')
     elif wish == 'announce':
-        guest.qmp('announce_self', initial=50, max=550, rounds=2, step=100)
+        guest.qmp('announce-self', initial=50, max=550, rounds=2, step=100)
     else:
         return False
     return True
