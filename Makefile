@@ -78,6 +78,8 @@ hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer eth
 inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
 $(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
 $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
+# What runs when somebody asks.
+$(patsubst %,$(BUILD)/program/%.o,drivers/virtio/recorder kernel/trace): machine += -Os
 
 # What runs once, by request, is small.
 $(BUILD)/program/apps/conform/%.o: machine += -Os

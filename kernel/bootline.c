@@ -368,6 +368,12 @@ static bool parse_txirq(struct parser *p, struct text value)
     return p->out->tx_next || is(value, "late");
 }
 
+static bool parse_trace(struct parser *p, struct text value)
+{
+    p->out->trace = is(value, "on");
+    return p->out->trace || is(value, "off");
+}
+
 static bool parse_log(struct parser *p, struct text value)
 {
     static const char *const names[] = { "error", "warn", "info", "debug" }; /* in the order of enum log_level */
@@ -396,6 +402,7 @@ static const struct word words[] = {
     { "conform", true, parse_conform, "conform alone or conform= and an area's name, at most 15 characters" },
     { "peer", false, parse_peer, "A.B.C.D" },
     { "txirq", false, parse_txirq, "late or next" },
+    { "trace", false, parse_trace, "on or off" },
     { "log", false, parse_log, "error, warn, info or debug" },
 };
 

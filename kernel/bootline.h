@@ -40,6 +40,7 @@ struct bootline {
     bool has_peer;         /* peer=: who answers its questions; network order */
     uint8_t peer[4];
     bool tx_next; /* txirq=next: see virtnet_sleep() */
+    bool trace;   /* trace=on: the rings' operations are recorded (drivers/virtio/recorder.h) */
     enum log_level log;
 };
 

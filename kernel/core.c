@@ -19,6 +19,7 @@
 #include "kernel/random.h"
 #include "kernel/shared.h"
 #include "kernel/smp.h"
+#include "kernel/trace.h"
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/init.h"
@@ -154,6 +155,7 @@ static void open_device(const struct shared *all, uint64_t without)
     if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
         device_panic(&found, &error);
     device.tx_next = all->boot.tx_next;
+    device.trace = all->boot.trace;
     device.on_shared_interrupt = steer_wake_all;
 }
 
@@ -410,6 +412,7 @@ void core_main(unsigned id, struct shared *all)
         net_netif_layer2(netif, layer2->layer2, device.pairs);
     net_address_start(netif, &device, layer2 != NULL ? NULL : &shared->boot);
     net_loop(netif, &device, shared->boot.poll_us);
+    trace_drain();
     if (layer2 != NULL)
         say_frames();
     log_info("boot", "asked to end");

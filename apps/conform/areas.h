@@ -4,4 +4,5 @@
 #include "apps/conform/tap.h"
 
 extern const struct area area_features, area_reset, area_config, area_queues, area_ring, area_events, area_receive;
+extern const struct area area_control, area_steering, area_link;
 #endif

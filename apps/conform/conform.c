@@ -8,8 +8,10 @@
 #include "kernel/console.h"
 #include "kernel/panic.h"
 
-static const struct area *const areas[] = { &area_features, &area_reset,  &area_config, &area_queues,
-                                            &area_ring,     &area_events, &area_receive };
+static const struct area *const areas[] = {
+    &area_features, &area_reset,   &area_config,  &area_queues,   &area_ring,
+    &area_events,   &area_receive, &area_control, &area_steering, &area_link,
+};
 
 #define AREAS (sizeof areas / sizeof *areas)
 
@@ -61,8 +63,9 @@ void conform_run(const struct bootline *boot, const struct pci_device *pci)
     tap_begin();
     for (size_t i = 0; i < AREAS; i++)
         for (unsigned k = 0; k < areas[i]->count; k++)
-            if (boot->conform_area[0] == '\0' || strcmp(boot->conform_area, areas[i]->name) == 0)
-                tap_run(areas[i], &areas[i]->check[k], rig.offered, peer.kind != PEER_NONE);
+            if ((boot->conform_area[0] == '\0' || strcmp(boot->conform_area, areas[i]->name) == 0) &&
+                tap_run(areas[i], &areas[i]->check[k], rig.offered, peer.kind != PEER_NONE) == FAIL)
+                rig_trace();
     rig_down();
     machine_exit(tap_end() != 0 ? EXIT_CONFORM : EXIT_WELL);
 }

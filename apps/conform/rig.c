@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "apps/conform/rig.h"
+#include "drivers/virtio/recorder.h"
 #include "kernel/apic.h"
 #include "kernel/clock.h"
+#include "kernel/console.h"
 #include "kernel/core.h"
 #include "kernel/memory.h"
 #include "kernel/traps.h"
@@ -15,6 +17,8 @@
 #define BUFFER       2048
 #define FIRST_VECTOR 0x50 /* of this core's interrupts: one per MSI-X entry in use */
 #define ENTRIES      (1 + RIG_MAX_QUEUES)
+#define TRACE_FIRST  4  /* lines of a queue that tell its state, */
+#define TRACE_LAST   24 /* and those of its last operations that are shown */
 
 struct rig rig;
 
@@ -191,6 +195,9 @@ static bool enable(struct virtqueue *vq, struct virtqueue_config *config, uint16
         return fail("a ring does not fit into the arena; size", config->size);
     if (virtqueue_split_init(vq, config, memory) != VIRTQ_OK)
         return fail("no usable queue; index", config->index);
+    struct recorder *recorder = rig_alloc(sizeof *recorder, 64);
+    if (recorder != NULL)
+        recorder_attach(vq, recorder);
     const char *wrong = rig.transport.ops->queue_enable(&rig.transport, vq, vector);
     return wrong == NULL || fail(wrong, config->index);
 }
@@ -218,6 +225,36 @@ static bool set_queues(const struct rig_options *o)
         return false;
     control_init(&rig.control, &rig.transport, memory);
     return true;
+}
+
+/* Counts the lines of a queue's record, or prints the first and the last ones. */
+struct lines {
+    unsigned count, at; /* count 0: they are counted */
+};
+
+static void take_line(void *context, const char *line)
+{
+    struct lines *lines = context;
+    unsigned at = lines->at++;
+    if (lines->count > 0 && (at < TRACE_FIRST || at + TRACE_LAST >= lines->count))
+        console_plain("# trace: %s", line);
+}
+
+static void trace(const struct virtqueue *vq)
+{
+    struct lines lines = { 0, 0 };
+    recorder_print(vq, take_line, &lines);
+    lines = (struct lines){ lines.at, 0 };
+    recorder_print(vq, take_line, &lines);
+}
+
+void rig_trace(void)
+{
+    for (uint16_t i = 0; rig.queue != NULL && i < 2 * rig.pairs; i++)
+        if (rig.queue[i].vq.stats.added > 0)
+            trace(&rig.queue[i].vq);
+    if (rig.control.transport != NULL && rig.control.vq.stats.added > 0)
+        trace(&rig.control.vq);
 }
 
 bool rig_go(const struct rig_options *o)

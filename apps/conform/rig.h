@@ -173,6 +173,10 @@ bool rig_go(const struct rig_options *options);
 /* Resets the device (waits at most a second). False: rig.error. */
 bool rig_down(void);
 
+/* What happened lately to each queue that was used since the last rig_up(), as lines `# trace: ...` on the console: its
+ * state and its last operations (docs/trace.md). */
+void rig_trace(void);
+
 /* FAIL, with rig.error as evidence. */
 enum verdict rig_failed(void);
 

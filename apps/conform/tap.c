@@ -55,7 +55,7 @@ void tap_begin(void)
     console_plain("TAP version 14");
 }
 
-void tap_run(const struct area *area, const struct check *check, uint64_t offered, bool peer)
+enum verdict tap_run(const struct area *area, const struct check *check, uint64_t offered, bool peer)
 {
     static const char *const skip[] = { "", "", " # SKIP " };
     enum verdict verdict;
@@ -76,6 +76,7 @@ void tap_run(const struct area *area, const struct check *check, uint64_t offere
                   tap.count[PASS] + tap.count[FAIL] + tap.count[SKIP], area->name, check->section, check->text,
                   skip[verdict], verdict == SKIP ? tap.reason : "");
     console_write(tap.evidence, tap.at);
+    return verdict;
 }
 
 unsigned tap_end(void)

@@ -32,7 +32,7 @@ struct area {
 void tap_begin(void);
 
 /* Runs one check and prints its line and its evidence. `offered`: the device's features; `peer`: something answers. */
-void tap_run(const struct area *area, const struct check *check, uint64_t offered, bool peer);
+enum verdict tap_run(const struct area *area, const struct check *check, uint64_t offered, bool peer);
 
 /* Prints plan and sums. Returns how many failed. */
 unsigned tap_end(void);

@@ -7,7 +7,7 @@ import rows
 import wires
 from rslib.qemu import EXIT_PANIC, EXIT_WELL, Guest, Machine
 
-AREAS = ['features', 'reset', 'config', 'queues']
+AREAS = ['features', 'reset', 'config', 'queues', 'ring', 'events', 'receive', 'control', 'steering', 'link']
 LINE = re.compile(r'(ok|not ok) (\d+) - (\w+) ([\d.]+) (.*?)(?: # SKIP (.+))?')
 
 

@@ -135,7 +135,8 @@ static void write_register(uint32_t at, uint32_t value)
         q->vector = dev->loses_vector ? 0xffff : (uint16_t)value;
         return;
     case 28:
-        check(value == 1 && q->area[0] && q->area[1] && q->area[2], "queue_enable %u, not all areas set", value);
+        check(value == 1 && ((q->area[0] && q->area[1] && q->area[2]) || dev->queue_select >= dev->queue_count),
+              "queue_enable %u, not all areas set", value);
         q->enabled = true;
         return;
     default:
@@ -155,9 +156,9 @@ static uint32_t place(const volatile void *p, unsigned width)
     return (uint32_t)at;
 }
 
-static uint32_t fake_read(const volatile void *p, unsigned width)
+static uint32_t read_at(uint32_t at, unsigned width)
 {
-    uint32_t at = place(p, width), isr = modern.dev.isr;
+    uint32_t isr = modern.dev.isr;
 
     if (at < COMMON_LENGTH)
         return read_register(at);
@@ -167,6 +168,13 @@ static uint32_t fake_read(const volatile void *p, unsigned width)
     modern.dev.isr_reads++;
     modern.dev.isr = 0; /* reading acknowledges (4.1.4.5) */
     return isr;
+}
+
+static uint32_t fake_read(const volatile void *p, unsigned width)
+{
+    uint32_t at = place(p, width), value = read_at(at, width);
+
+    return modern.dev.on_read ? modern.dev.on_read(at, width, value) : value;
 }
 
 static void fake_write(volatile void *p, unsigned width, uint32_t value)

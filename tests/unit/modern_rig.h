@@ -57,6 +57,8 @@ struct modern_device {
     unsigned isr_reads;
     bool offers_beyond;                /* all feature bits from 64 on are offered too */
     void (*on_status)(uint8_t status); /* called before the device takes a new status */
+    /* What a read gives instead of `value`; `at`: where in BAR 4. NULL: the registers are as they are. */
+    uint32_t (*on_read)(uint32_t at, unsigned width, uint32_t value);
 };
 
 /* Addresses that were mapped. */

@@ -272,6 +272,26 @@ static void test_control_queue_unusable(void **state)
     }
 }
 
+/* Behind 32,768 pairs, which a device may have (5.1.4), there is no number left for the control queue: it is not taken
+ * for queue 0. */
+static void test_control_queue_beyond_all_numbers(void **state)
+{
+    struct virtnet_peer peer[1] = { { &setup.net.pair, 10 } };
+
+    (void)state;
+    setup_add_msix(3);
+    setup_offer_pairs(0x8000);
+    assert_true(setup_probe_asking(0, 0, 16, 1));
+    assert_int_equal(setup.net.max_pairs, 0x8000);
+    virtnet_plan(&setup.net, 1);
+    assert_true(virtnet_layout(&setup.net, 0, &setup.error));
+    assert_true(virtnet_start(&setup.net, peer, 1, NULL, NULL, &setup.error));
+    assert_int_equal(modern.dev.queue[0].area[0], (uintptr_t)setup.net.pair.rx.desc);
+    assert_non_null(fake_console_find(LOG_WARN, "control queue 65536 of size 0: not used"));
+    assert_false(setup.net.control.open);
+    assert_int_equal(modern.dev.status, 0xf);
+}
+
 /* What another core takes over of the device, and what not. */
 static void test_attach(void **state)
 {
@@ -311,6 +331,7 @@ int main(void)
         TEST(test_config_vector_lost),
         TEST(test_pairs_not_answered),
         TEST(test_control_queue_unusable),
+        TEST(test_control_queue_beyond_all_numbers),
         TEST(test_attach),
     };
 

@@ -11,10 +11,18 @@
 
 #define DEADLINE_S 20 /* of one sleep; a wake-up takes microseconds, a loaded machine some more */
 #define RUN_MS     500
+#define MODE_MS    200
+#define SLOW_NS    50000
+
+/* How the device returns what it has: any of it; the oldest first; the newest first; or one at a time, late, each with
+ * an index of its own. */
+enum mode { ANY_ORDER, IN_ORDER, REVERSED, SLOW };
 
 struct pair {
     struct virtqueue vq;
     struct fake_device dev;
+    enum mode mode;
+    unsigned run_ms;
     sem_t kick, interrupt;
     uint64_t total;           /* buffers to add; fewer if the time is up */
     bool finished;            /* the driver has all of them back (atomic) */
@@ -69,6 +77,27 @@ static void answer_one(struct pair *p, uint16_t i)
     fake_device_return(&p->dev, i, sizeof(letter->answer));
 }
 
+/* Which of those it has comes back next. */
+static uint16_t choose(const struct pair *p, uint64_t *seed)
+{
+    if (p->mode == ANY_ORDER)
+        return (uint16_t)chance_below(seed, p->dev.held_count);
+    return p->mode == REVERSED ? (uint16_t)(p->dev.held_count - 1) : 0;
+}
+
+static void answer_some(struct pair *p, uint64_t *seed)
+{
+    if (p->mode == SLOW) {
+        if (p->dev.held_count == 0)
+            return;
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){ .tv_nsec = chance_below(seed, SLOW_NS) }, NULL);
+        answer_one(p, 0);
+        return;
+    }
+    while (p->dev.held_count && (chance_below(seed, 8) || !fake_device_available(&p->dev)))
+        answer_one(p, choose(p, seed));
+}
+
 static void *device_thread(void *context)
 {
     struct pair *p = context;
@@ -78,8 +107,7 @@ static void *device_thread(void *context)
     while (!__atomic_load_n(&p->finished, __ATOMIC_ACQUIRE)) {
         while (chance_below(&seed, 8) && fake_device_take(&p->dev, &chain))
             ;
-        while (p->dev.held_count && (chance_below(&seed, 8) || !fake_device_available(&p->dev)))
-            answer_one(p, (uint16_t)chance_below(&seed, p->dev.held_count));
+        answer_some(p, &seed);
         if (fake_device_publish(&p->dev))
             sem_post(&p->interrupt);
         if (p->dev.violation[0]) {
@@ -146,7 +174,7 @@ static uint64_t add_some(struct pair *p, struct letter *letters, uint64_t added,
 
 static void drive(struct pair *p, struct letter *letters)
 {
-    uint64_t added = 0, back = 0, seed = chance_seed(0xd41e), until = now_ms() + RUN_MS;
+    uint64_t added = 0, back = 0, seed = chance_seed(0xd41e), until = now_ms() + p->run_ms;
 
     while (back < p->total && !p->driver_fault && !__atomic_load_n(&p->finished, __ATOMIC_ACQUIRE)) {
         uint64_t popped = pop_all(p), put = add_some(p, letters, added, 1 + chance_below(&seed, p->vq.size));
@@ -173,7 +201,7 @@ static void drive(struct pair *p, struct letter *letters)
     p->total = back;
 }
 
-static void run(uint16_t size, bool event_idx, uint16_t indirect_max)
+static void run_mode(uint16_t size, bool event_idx, uint16_t indirect_max, enum mode mode, unsigned run_ms)
 {
     struct pair *p = calloc(1, sizeof(*p));
     struct letter *letters = calloc(size, sizeof(*letters));
@@ -185,6 +213,8 @@ static void run(uint16_t size, bool event_idx, uint16_t indirect_max)
     assert_int_equal(virtqueue_split_init(&p->vq, &config, mem), VIRTQ_OK);
     fake_device_init(&p->dev, p->vq.desc, p->vq.avail, p->vq.used, size, event_idx, indirect_max > 0);
     p->total = UINT32_MAX;
+    p->mode = mode;
+    p->run_ms = run_ms;
     sem_init(&p->kick, 0, 0);
     sem_init(&p->interrupt, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, device_thread, p), 0);
@@ -196,10 +226,11 @@ static void run(uint16_t size, bool event_idx, uint16_t indirect_max)
     check(!p->driver_fault, "%s", p->driver_fault);
     check(p->vq.stats.bad_used == 0, "fault %d: %u", p->vq.fault.kind, p->vq.fault.value);
     assert_int_equal(p->vq.stats.popped, p->total);
-    print_message("ring=%u event_idx=%d indirect=%u: %llu buffers, device slept %llu times, driver %llu\n", size,
-                  event_idx, indirect_max, (unsigned long long)p->total, (unsigned long long)p->device_slept,
-                  (unsigned long long)p->driver_slept);
-    check(p->total > 200 && p->device_slept > 20 && p->driver_slept > 20,
+    print_message("ring=%u event_idx=%d indirect=%u mode %d: %llu buffers, device slept %llu times, driver %llu\n",
+                  size, event_idx, indirect_max, mode, (unsigned long long)p->total,
+                  (unsigned long long)p->device_slept, (unsigned long long)p->driver_slept);
+    check(mode == SLOW ? p->total > 40 && p->driver_slept > 5
+                       : p->total > 200 && p->device_slept > 20 && p->driver_slept > 20,
           "%llu buffers, slept %llu and %llu: this tests little", (unsigned long long)p->total,
           (unsigned long long)p->device_slept, (unsigned long long)p->driver_slept);
     sem_destroy(&p->kick);
@@ -208,6 +239,11 @@ static void run(uint16_t size, bool event_idx, uint16_t indirect_max)
     free(mem);
     free(letters);
     free(p);
+}
+
+static void run(uint16_t size, bool event_idx, uint16_t indirect_max)
+{
+    run_mode(size, event_idx, indirect_max, ANY_ORDER, RUN_MS);
 }
 
 static void test_event_index(void **state)
@@ -227,9 +263,32 @@ static void test_flags(void **state)
     run(256, false, 0);
 }
 
+static void test_in_order(void **state)
+{
+    (void)state;
+    run_mode(16, true, 2, IN_ORDER, MODE_MS);
+    run_mode(64, false, 0, IN_ORDER, MODE_MS);
+}
+
+static void test_reversed(void **state)
+{
+    (void)state;
+    run_mode(16, true, 0, REVERSED, MODE_MS);
+    run_mode(64, false, 2, REVERSED, MODE_MS);
+}
+
+static void test_slow(void **state)
+{
+    (void)state;
+    run_mode(16, true, 2, SLOW, MODE_MS);
+    run_mode(8, false, 0, SLOW, MODE_MS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_event_index), cmocka_unit_test(test_flags) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_event_index), cmocka_unit_test(test_flags),
+                                        cmocka_unit_test(test_in_order), cmocka_unit_test(test_reversed),
+                                        cmocka_unit_test(test_slow) };
 
     return cmocka_run_group_tests_name("ring_thread", tests, NULL, NULL);
 }

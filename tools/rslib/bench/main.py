@@ -7,7 +7,7 @@ import time
 
 from ..common import UsageError, build_dir, packages, shown
 from ..netns import NetnsError
-from . import clients, counter, guests, lab, plan, plots, profile, report, runner, station, stats, symbols
+from . import clients, counter, exits, guests, lab, plan, plots, profile, report, runner, station, stats, symbols
 
 PROFILED = tuple(t.name for t in clients.TESTS.values() if t.count and t.name not in clients.LAYER2)
 FULL_ROUNDS, ROUNDS = 5, 2
@@ -91,8 +91,8 @@ def _lab(options, kinds, netperf, folder):
     began, rounds = time.monotonic(), options.rounds or 1
     kinds = [k for k in kinds if k.ours or k.name == report.BASE]
     print('in the nested machine, in instruction time: about 5 minutes a round', flush=True)
-    found, asked, errors = lab.measure(kinds, netperf, rounds, lambda text: print(text, flush=True), min(2, stats.cores()))
-    blocks = lab.tables(found, asked)
+    found, traced, asked, errors = lab.measure(kinds, netperf, rounds, lambda text: print(text, flush=True), min(2, stats.cores()))
+    blocks = [*lab.tables(found, asked), exits.table(traced, asked)]
     said = (f'{time.strftime("%Y-%m-%d %H:%M")}, {(time.monotonic() - began) / 60:.1f} minutes, {rounds} round'
             f'{"s" if rounds > 1 else ""}. Client, host kernel, vhost-net, QEMU and guest in one emulated machine whose clock '
             'counts instructions, one a nanosecond; guests under KVM in it. The load of this machine makes no difference.')
@@ -104,6 +104,7 @@ def _lab(options, kinds, netperf, folder):
     report.write(os.path.join(folder, 'kvm.json'), {'head': said, 'runs': [
         {'place': dataclasses.asdict(p), 'test': name, 'rates': [r for r, _ in runs], 'counters': [c for _, c in runs]}
         for (p, name), runs in found.items()]})
+    report.write(os.path.join(folder, 'kvm-exits.json'), exits.as_json(traced, said))
     print('\n' + '\n'.join(map(report.as_text, blocks)) + f'\n{said}\nreport: {shown(os.path.join(folder, "report-kvm.md"))}')
     return 1 if errors else 0
 
