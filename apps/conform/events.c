@@ -289,6 +289,8 @@ static enum verdict kicks(bool event_idx)
             rig_send(0, idle_frame, sizeof idle_frame, NULL);
         rig_reclaim(0, i % 4 == 0 ? BACK_MS : 0);
         drop_received();
+        if (i % 4 == 0 && q->vq.in_flight != 0)
+            break;
     }
     rig_reclaim(0, BACK_MS);
     tap_note("kicks", "%u wanted, %u not wanted, %u frames", (unsigned)q->vq.stats.kicks,

@@ -75,8 +75,15 @@ uint16_t peer_send(const struct peer_question *q)
     put16(icmp + 6, number);
     for (uint32_t i = 0; i < n; i++)
         icmp[ECHO + i] = pattern(number, i);
-    put16(icmp + 2, (uint16_t)~peer_sum(icmp, ECHO + n, 0));
-    return rig_send(q->pair, frame, peer_ip(frame, 1, icmp, ECHO + n), &q->how) ? number : 0;
+    static const struct virtio_net_hdr_v1 part = { .flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+                                                   .csum_start = ETHERNET + IP_HEADER,
+                                                   .csum_offset = 2 };
+    struct rig_sending how = q->how;
+    if (q->part)
+        how.header = &part; /* ICMP has no pseudo header: the field holds 0 */
+    else
+        put16(icmp + 2, (uint16_t)~peer_sum(icmp, ECHO + n, 0));
+    return rig_send(q->pair, frame, peer_ip(frame, 1, icmp, ECHO + n), &how) ? number : 0;
 }
 
 bool peer_is_answer(const struct rig_frame *f, uint16_t number, uint32_t bytes)

@@ -33,6 +33,7 @@ uint16_t peer_sum(const void *bytes, uint32_t n, uint32_t sum);
 struct peer_question {
     uint16_t pair;  /* to send on */
     uint32_t bytes; /* of the payload */
+    bool part;      /* the ICMP checksum is left to the device */
     struct rig_sending how;
 };
 

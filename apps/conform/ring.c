@@ -53,7 +53,8 @@ static bool session(uint64_t features)
     if (!up(features, 64))
         return false;
     for (unsigned i = 0; i < SESSION; i++) {
-        idle_frames(1 + i % 8);
+        if (!idle_frames(1 + i % 8))
+            break;
         if (peer.kind != PEER_NONE && i % 4 == 0)
             peer_ask(&(struct peer_question){ .bytes = PEER_PAYLOAD + i }, NULL);
     }
@@ -197,6 +198,8 @@ static enum verdict receive_wraps(void)
             peer_other(&frame);
         lost += rig_rx(0)->facts.taken < want;
         rig_reclaim(0, BACK_MS);
+        if (rig_tx(0)->vq.in_flight != 0)
+            return not_back();
         if (!rig_waiting(&total))
             return tap_skip("too slow: %u of %u frames in %u s", rig_rx(0)->facts.taken, WRAP, WRAP_MS / 1000);
     }

@@ -229,7 +229,7 @@ enum verdict rig_faultless(void)
     enum verdict v = PASS;
     for (uint16_t i = 0; i < 2 * rig.pairs; i++) {
         const struct rig_facts *f = &rig.queue[i].facts;
-        bool bad = fact(i, "used id of no buffer that is with the device; below the size is expected, id", f->bad_id,
+        bool bad = fact(i, "used id", f->bad_id,
                         f->bad_id_value, rig.queue[i].vq.size) == FAIL;
         bad |= fact(i, "used length", f->bad_length, f->bad_length_value, f->bad_length_room) == FAIL;
         bad |= fact(i, "used idx ran ahead:", f->index_jump, f->index_value, f->index_limit) == FAIL;
