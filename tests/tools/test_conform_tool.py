@@ -52,6 +52,17 @@ def test_a_failed_check():
     assert outcome.checks[1].state == 'fail' and outcome.checks[1].evidence == [('got', '<77>'), ('expected', 'a|b')]
 
 
+def test_the_flight_recorder_is_kept_apart():
+    outcome = protocol.read(BAD.replace('# got: <77>', '# trace: q0 pop\n# got: <77>\n# trace: q0 add'), protocol.EXIT_FAILED)
+    check = outcome.checks[1]
+    assert check.notes == [('got', '<77>'), ('expected', 'a|b')] and check.trace == 'q0 pop\nq0 add'
+    column = report.Column('tap', 'x', outcome=outcome)
+    text, table = report.as_markdown([column], []), page.page([column], [])
+    assert text.count('q0 pop') == 1 and 'flight recorder of ring' in text
+    assert table.count('q0 pop\nq0 add') == 2      # among the failures, and in the table
+    assert 'q0' not in main.show(column, 5)
+
+
 def test_what_is_asked_of_the_tool_is_no_evidence():
     outcome = protocol.read(GOOD.replace('# buffers: 640', '# please: link down'), protocol.EXIT_GOOD)
     assert outcome.good and outcome.checks[1].evidence == []
@@ -380,4 +391,4 @@ def test_wishes():
     guest = Qmp()
     assert local.help_out(guest, 'link down') and local.help_out(guest, 'link up') and local.help_out(guest, 'announce')
     assert not local.help_out(guest, 'a cup of tea')
-    assert [(c, a.get('up')) for c, a in guest.asked] == [('set_link', False), ('set_link', True), ('announce_self', None)]
+    assert [(c, a.get('up')) for c, a in guest.asked] == [('set_link', False), ('set_link', True), ('announce-self', None)]

@@ -91,7 +91,7 @@ def help_out(guest, wish):
     if wish in ('link down', 'link up'):
         guest.qmp('set_link', name='nic0', up=wish == 'link up')
     elif wish == 'announce':
-        guest.qmp('announce_self', initial=50, max=550, rounds=2, step=100)
+        guest.qmp('announce-self', initial=50, max=550, rounds=2, step=100)
     else:
         return False
     return True
@@ -109,8 +109,11 @@ def _follow(guest, seconds, raw, say):
     while match := reader.wait(_ASKED, max(deadline - time.monotonic(), 0), at):
         at = match.end()
         say(match[1])
-        if not help_out(guest, match[1]):
-            raw.facts.append(('asked for, and not known here', match[1]))
+        try:
+            if not help_out(guest, match[1]):
+                raw.facts.append(('asked for, and not known here', match[1]))
+        except GuestError as e:
+            raw.faults.append(str(e).splitlines()[0])
     if not reader.ended:
         raw.faults.append(f'it had not ended after {seconds} s')
         return

@@ -63,7 +63,7 @@ def show(column, width):
     for check in column.outcome.checks:
         if check.state == protocol.FAIL:
             lines.append(f'{"":{width}}    not ok {check.area} {check.section} {check.text}')
-            lines += [f'{"":{width}}        {key}: {value}' if key else f'{"":{width}}        {value}' for key, value in check.evidence]
+            lines += [f'{"":{width}}        {key}: {value}' if key else f'{"":{width}}        {value}' for key, value in check.notes]
     return '\n'.join(lines)
 
 
