@@ -315,6 +315,9 @@ static void read_config(void)
     memcpy(rig.mac, ours, 6);
     if (rig_offers(VIRTIO_NET_F_MAC))
         rig.transport.ops->config_read(&rig.transport, 0, rig.mac, 6);
+    rig.mtu = 1500;
+    if (rig_offers(VIRTIO_NET_F_MTU))
+        rig.transport.ops->config_read(&rig.transport, offsetof(struct virtio_net_config, mtu), &rig.mtu, 2);
     if (rig_offers(VIRTIO_NET_F_MQ) || rig_offers(VIRTIO_NET_F_RSS))
         rig.transport.ops->config_read(&rig.transport, offsetof(struct virtio_net_config, max_virtqueue_pairs), &pairs,
                                        2);

@@ -80,10 +80,11 @@ struct rig_facts {
 };
 
 struct rig_queue {
-    struct virtqueue vq; /* stats.kicks: publishes after which the device wanted a kick; kicks_suppressed: did not */
-    uint16_t max;        /* the device's largest size */
-    uint16_t entry;      /* of interrupts: see rig_interrupts() */
-    uint32_t given, back;
+    struct virtqueue vq;  /* stats.kicks: publishes after which the device wanted a kick; kicks_suppressed: did not */
+    uint16_t max;         /* the device's largest size */
+    uint16_t entry;       /* of interrupts: see rig_interrupts() */
+    uint32_t given, back; /* buffers: given to the device, and the number of the next one back if it is in order */
+    uint32_t batches;     /* used entries that stood for several buffers (IN_ORDER) */
     struct rig_facts facts;
     struct rig_buffer *free;
 };
@@ -120,6 +121,7 @@ struct rig {
     uint16_t pairs;      /* set up at the last rig_up() */
     uint16_t header;     /* bytes: 12, or 20 with HASH_REPORT */
     uint8_t mac[6];      /* the device's, or one of ours */
+    uint16_t mtu;        /* the device's, or 1,500 */
     bool up, intx;
     bool shared;               /* interrupts of different queues cannot be told apart (INTx, too few vectors) */
     bool keep;                 /* rig_receive() does not give buffers back to the device */

@@ -184,6 +184,26 @@ static void judge(struct rig_queue *q, const struct rig_used *u)
     f->overrun += !gaps_whole(u->buffer);
 }
 
+/* With IN_ORDER one entry may stand for several buffers, itself the last's (2.7.9): the entries that were left out are
+ * written here in the device's place, as used completely, and the one that is there moves behind them. */
+static void fill_batch(struct rig_queue *q, uint16_t ahead)
+{
+    struct virtqueue *vq = &q->vq;
+    struct vring_used_elem *ring = vq->used->ring, last = ring[vq->last_used & vq->mask];
+    const struct rig_buffer *b = last.id < vq->size ? vq->state[last.id].token : NULL;
+    uint32_t left_out = b != NULL ? b->number - q->back : 0;
+    if (left_out == 0 || left_out >= ahead)
+        return;
+    for (uint16_t head = 0; head < vq->size; head++) {
+        const struct rig_buffer *other = vq->state[head].token;
+        if (other != NULL && other->number - q->back < left_out)
+            ring[(vq->last_used + other->number - q->back) & vq->mask] =
+                (struct vring_used_elem){ head, vq->state[head].writable };
+    }
+    ring[(vq->last_used + left_out) & vq->mask] = last;
+    q->batches++;
+}
+
 /* The entry is looked at before the driver's own checks, which skip what is wrong. */
 bool rig_take(struct rig_queue *q, struct rig_used *u)
 {
@@ -198,6 +218,8 @@ bool rig_take(struct rig_queue *q, struct rig_used *u)
         vq->broken = true;
         return false;
     }
+    if (rig_has(VIRTIO_F_IN_ORDER))
+        fill_batch(q, ahead);
     const volatile struct vring_used_elem *entry = &vq->used->ring[vq->last_used & vq->mask];
     *u = (struct rig_used){ .id = entry->id, .len = entry->len };
     q->facts.taken++;
@@ -229,8 +251,7 @@ enum verdict rig_faultless(void)
     enum verdict v = PASS;
     for (uint16_t i = 0; i < 2 * rig.pairs; i++) {
         const struct rig_facts *f = &rig.queue[i].facts;
-        bool bad = fact(i, "used id", f->bad_id,
-                        f->bad_id_value, rig.queue[i].vq.size) == FAIL;
+        bool bad = fact(i, "used id", f->bad_id, f->bad_id_value, rig.queue[i].vq.size) == FAIL;
         bad |= fact(i, "used length", f->bad_length, f->bad_length_value, f->bad_length_room) == FAIL;
         bad |= fact(i, "used idx ran ahead:", f->index_jump, f->index_value, f->index_limit) == FAIL;
         bad |= fact(i, "bytes written beyond a buffer, buffers", f->overrun, f->overrun, 0) == FAIL;
