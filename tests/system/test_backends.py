@@ -11,12 +11,16 @@ DPDK = ('testpmd', 'ovs', 'qemu10-testpmd')
 KNOWN = (
     (2, 'no feature is offered without those it depends on', DPDK),
     (10, 'a chain may end in an indirect table', ('user', 'tap', 'dgram', 'nested-tap', 'qemu10', *DPDK)),
-    (11, 'num_buffers is 1 without mergeable buffers', ('user', 'tap', 'dgram', 'nested', 'qemu10', *DPDK)),
+    (11, 'num_buffers is 1 without mergeable buffers', ('user', 'tap', 'dgram', 'nested', 'qemu10', 'passt', *DPDK)),
     (12, 'hdr_len need not be right', ('tap', 'nested-tap', 'qemu10-tap')),
+    (13, 'a frame is sent from any number of pieces', ('passt',)),
+    (13, 'a frame is received into any number of pieces', ('passt',)),     # it has died of the one before
     (14, 'used flags are 0 with the event index', ('nested-vhost-net',)),
     (15, 'rings of each size carry frames, from 1 to the largest', DPDK),
+    (16, 'without guest_csum flags are 0 and checksums complete', ('passt',)),
+    (16, 'gso_type is only what was negotiated', ('passt',)),
 )
-DIES = {'passt': 'ASSERTION FAILED in virtqueue_map_desc'}      # 13: what comes after tells nothing
+DIES = {'passt': ('ring: ', 'ASSERTION FAILED in virtqueue_map_desc')}  # 13: of which area, and what it says
 
 
 def rows():
@@ -33,9 +37,11 @@ def test_backend(backend, image):
         pytest.skip(column.reason)
     print(column.console)
     assert column.outcome.count(protocol.PASS) > 0
+    faults = column.outcome.faults
     if backend.name in DIES:
-        assert any(DIES[backend.name] in fault for fault in column.outcome.faults), column.outcome.faults
-        return
-    assert column.outcome.faults == []
+        area, words = DIES[backend.name]
+        assert any(words in fault for fault in faults), faults
+        faults = [fault for fault in faults if not fault.startswith(area)]
+    assert faults == []
     failed = {c.text for c in column.outcome.checks if c.state == protocol.FAIL}
     assert failed == {text for _, text, who in KNOWN if backend.name.startswith(who)}

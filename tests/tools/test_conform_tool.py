@@ -225,6 +225,21 @@ def test_exit_status_and_summary(tmp_path, monkeypatch, capsys, rows, status, li
     assert (tmp_path / 'report.md').exists() and (tmp_path / 'report.html').exists()
 
 
+def test_a_backend_that_dies_is_asked_area_by_area():
+    asked = []
+
+    def run(ask, _):
+        asked.append(ask.area)
+        text = f'# device: x\nTAP version 14\nok 1 - {ask.area} 2.7 all is well\n1..1\n# passed 1, failed 0, skipped 0\n'
+        return local.Raw(text, 1, ['it died'] if ask.area == 'ring' else [])
+    backend = backends.Backend('a', 'a stand-in', run, apart=True)
+    column = main.run_one(backend, local.Ask('image'), None)
+    assert tuple(asked) == report.AREAS and column.outcome.faults == ['ring: it died']
+    assert [(c.number, c.area) for c in column.outcome.checks] == list(enumerate(report.AREAS, 1)) and column.outcome.told('device') == 'x'
+    asked.clear()
+    assert main.run_one(backend, local.Ask('image', 'link'), None).outcome.faults == [] and asked == ['link']
+
+
 def test_failures_are_shown(tmp_path, monkeypatch, capsys):
     stand_in(monkeypatch, ('b', local.Raw(BAD, 5)))
     conform(tmp_path)
