@@ -5,9 +5,22 @@ import pytest
 from rslib.conform import backends, local, main, protocol, report
 
 NORMAL = ('user', 'tap-2')
-# What a backend is known to do wrong: (backend, area, check). A row that no longer fails is to be taken out.
-DPDK = ('testpmd', 'testpmd-2', 'testpmd-macswap', 'ovs', 'ovs-2', 'qemu10-testpmd', 'qemu10-testpmd-2')
-KNOWN = {(name, 'features', 'no feature is offered without those it depends on') for name in DPDK}
+# What backends are known to do wrong: the number in docs/findings.md, the check, the backends (a prefix stands for all that begin so). A row that
+# no longer fails is to be taken out there and here.
+DPDK = ('testpmd', 'ovs', 'qemu10-testpmd')
+KNOWN = (
+    (2, 'no feature is offered without those it depends on', DPDK),
+    (10, 'a chain may end in an indirect table', ('user', 'tap', 'dgram', 'nested-tap', 'qemu10', *DPDK)),
+    (11, 'num_buffers is 1 without mergeable buffers', ('user', 'tap', 'dgram', 'nested', 'qemu10', 'passt', *DPDK)),
+    (12, 'hdr_len need not be right', ('tap', 'nested-tap', 'qemu10-tap')),
+    (13, 'a frame is sent from any number of pieces', ('passt',)),
+    (13, 'a frame is received into any number of pieces', ('passt',)),     # it has died of the one before
+    (14, 'used flags are 0 with the event index', ('nested-vhost-net',)),
+    (15, 'rings of each size carry frames, from 1 to the largest', DPDK),
+    (16, 'without guest_csum flags are 0 and checksums complete', ('passt',)),
+    (16, 'gso_type is only what was negotiated', ('passt',)),
+)
+DIES = {'passt': ('ring: ', 'ASSERTION FAILED in virtqueue_map_desc')}  # 13: of which area, and what it says
 
 
 def rows():
@@ -23,7 +36,12 @@ def test_backend(backend, image):
     if column.status == report.CANNOT:
         pytest.skip(column.reason)
     print(column.console)
-    assert column.outcome.faults == []
-    failed = {(backend.name, c.area, c.text) for c in column.outcome.checks if c.state == protocol.FAIL}
-    assert failed == {row for row in KNOWN if row[0] == backend.name}
     assert column.outcome.count(protocol.PASS) > 0
+    faults = column.outcome.faults
+    if backend.name in DIES:
+        area, words = DIES[backend.name]
+        assert any(words in fault for fault in faults), faults
+        faults = [fault for fault in faults if not fault.startswith(area)]
+    assert faults == []
+    failed = {c.text for c in column.outcome.checks if c.state == protocol.FAIL}
+    assert failed == {text for _, text, who in KNOWN if backend.name.startswith(who)}

@@ -52,6 +52,17 @@ def test_a_failed_check():
     assert outcome.checks[1].state == 'fail' and outcome.checks[1].evidence == [('got', '<77>'), ('expected', 'a|b')]
 
 
+def test_the_flight_recorder_is_kept_apart():
+    outcome = protocol.read(BAD.replace('# got: <77>', '# trace: q0 pop\n# got: <77>\n# trace: q0 add'), protocol.EXIT_FAILED)
+    check = outcome.checks[1]
+    assert check.notes == [('got', '<77>'), ('expected', 'a|b')] and check.trace == 'q0 pop\nq0 add'
+    column = report.Column('tap', 'x', outcome=outcome)
+    text, table = report.as_markdown([column], []), page.page([column], [])
+    assert text.count('q0 pop') == 1 and 'flight recorder of ring' in text
+    assert table.count('q0 pop\nq0 add') == 2      # among the failures, and in the table
+    assert 'q0' not in main.show(column, 5)
+
+
 def test_what_is_asked_of_the_tool_is_no_evidence():
     outcome = protocol.read(GOOD.replace('# buffers: 640', '# please: link down'), protocol.EXIT_GOOD)
     assert outcome.good and outcome.checks[1].evidence == []
@@ -212,6 +223,21 @@ def test_exit_status_and_summary(tmp_path, monkeypatch, capsys, rows, status, li
     names = {b['name'] for b in json.loads((tmp_path / 'report.json').read_text())['backends']}
     assert names == {name for name, _ in rows}
     assert (tmp_path / 'report.md').exists() and (tmp_path / 'report.html').exists()
+
+
+def test_a_backend_that_dies_is_asked_area_by_area():
+    asked = []
+
+    def run(ask, _):
+        asked.append(ask.area)
+        text = f'# device: x\nTAP version 14\nok 1 - {ask.area} 2.7 all is well\n1..1\n# passed 1, failed 0, skipped 0\n'
+        return local.Raw(text, 1, ['it died'] if ask.area == 'ring' else [])
+    backend = backends.Backend('a', 'a stand-in', run, apart=True)
+    column = main.run_one(backend, local.Ask('image'), None)
+    assert tuple(asked) == report.AREAS and column.outcome.faults == ['ring: it died']
+    assert [(c.number, c.area) for c in column.outcome.checks] == list(enumerate(report.AREAS, 1)) and column.outcome.told('device') == 'x'
+    asked.clear()
+    assert main.run_one(backend, local.Ask('image', 'link'), None).outcome.faults == [] and asked == ['link']
 
 
 def test_failures_are_shown(tmp_path, monkeypatch, capsys):
@@ -380,4 +406,4 @@ def test_wishes():
     guest = Qmp()
     assert local.help_out(guest, 'link down') and local.help_out(guest, 'link up') and local.help_out(guest, 'announce')
     assert not local.help_out(guest, 'a cup of tea')
-    assert [(c, a.get('up')) for c, a in guest.asked] == [('set_link', False), ('set_link', True), ('announce_self', None)]
+    assert [(c, a.get('up')) for c, a in guest.asked] == [('set_link', False), ('set_link', True), ('announce-self', None)]

@@ -12,10 +12,11 @@ from .local import HOST, GUEST, PREFIX, Place, Unavailable, program, runs, tap
 @dataclasses.dataclass(frozen=True)
 class Backend:
     """name: on the command line and in the report; about: what it is, one line; run(ask, say): boots the guest on it, returns a Raw or
-    raises Unavailable; say is told of progress."""
+    raises Unavailable; say is told of progress. apart: it is known to die of a check, so each area gets a run of its own."""
     name: str
     about: str
     run: object
+    apart: bool = False
 
 
 def _user(*_):
@@ -69,7 +70,7 @@ BACKENDS = (
     Backend('testpmd', "DPDK's testpmd over vhost-user, to a tap device", runs(switches.testpmd(1))),
     Backend('testpmd-2', "DPDK's testpmd over vhost-user, to a tap device, 2 queue pairs", runs(switches.testpmd(2))),
     Backend('testpmd-macswap', "DPDK's testpmd over vhost-user, which sends every frame back", runs(switches.testpmd(1, macswap=True))),
-    Backend('passt', 'passt over vhost-user', runs(switches.passt)),
+    Backend('passt', 'passt over vhost-user', runs(switches.passt), apart=True),
     Backend('ovs', 'Open vSwitch with DPDK over vhost-user', runs(switches.ovs(1))),
     Backend('ovs-2', 'Open vSwitch with DPDK over vhost-user, 2 queue pairs', runs(switches.ovs(2))),
     Backend('vhost-net', "the kernel's vhost-net of this machine", runs(tap(1, vhost=True))),

@@ -53,6 +53,10 @@ def _chip(name, check):
             f'<i>{escape(name)}</i>{word}</span>')
 
 
+def _recorder(check):
+    return _details('flight recorder', _pre(check.trace)) if check.trace else ''
+
+
 def _row(key, columns):
     area, section, text = key
     found = [(c, c.check(key)) for c in columns]
@@ -63,7 +67,7 @@ def _row(key, columns):
     for c, check in found:
         if check:
             alike.setdefault((evidence_text(check), check.state == FAIL), []).append(c)
-    inside = ''.join(f'<div class=who>{escape(", ".join(c.name for c in group))}</div>{_pre(text)}' +
+    inside = ''.join(f'<div class=who>{escape(", ".join(c.name for c in group))}</div>{_pre(text)}' + _recorder(group[0].check(key)) +
                      (f'<p>Again: <code>{escape(reproduce(group[0], area))}</code></p>' if failed else '')
                      for (text, failed), group in alike.items())
     return _details(head, f'<div>{inside}</div>', 'c')
@@ -91,7 +95,7 @@ def _failures(columns):
         for check in c.outcome.checks:
             if check.state == FAIL:
                 out.append(f'<li><b>{escape(c.name)}</b>: {escape(check.area)} {escape(check.section)} {escape(check.text)}'
-                           + _details('evidence', _pre(evidence_text(check)) + f'<p>Again: <code>{escape(reproduce(c, check.area))}</code></p>')
+                           + _details('evidence', _pre(evidence_text(check)) + _recorder(check) + f'<p>Again: <code>{escape(reproduce(c, check.area))}</code></p>')
                            + '</li>')
     return f'<h2>What failed</h2><ul>{"".join(out)}</ul>' if out else ''
 

@@ -109,8 +109,11 @@ def _follow(guest, seconds, raw, say):
     while match := reader.wait(_ASKED, max(deadline - time.monotonic(), 0), at):
         at = match.end()
         say(match[1])
-        if not help_out(guest, match[1]):
-            raw.facts.append(('asked for, and not known here', match[1]))
+        try:
+            if not help_out(guest, match[1]):
+                raw.facts.append(('asked for, and not known here', match[1]))
+        except GuestError as e:
+            raw.faults.append(str(e).splitlines()[0])
     if not reader.ended:
         raw.faults.append(f'it had not ended after {seconds} s')
         return

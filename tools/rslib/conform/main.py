@@ -1,4 +1,5 @@
 """`ringside conform`: does the backend do what the virtio specification says a device must, as far as a driver can see?"""
+import dataclasses
 import json
 import os
 import subprocess
@@ -21,17 +22,27 @@ def _image(options):
 def run_one(backend, ask, say):
     """Runs one backend; returns its report.Column."""
     column = report.Column(backend.name, backend.about)
+    areas = report.AREAS if backend.apart and not ask.area else (ask.area,)
     began = time.monotonic()
     try:
-        raw = backend.run(ask, say)
+        for area in areas:
+            _take(column, backend.run(dataclasses.replace(ask, area=area), say), f'{area}: ' if len(areas) > 1 else '')
     except (Unavailable, NetnsError, OSError, subprocess.SubprocessError) as e:
-        column.status, column.reason = report.CANNOT, (str(e) or type(e).__name__).splitlines()[0]
-        return column
+        column = report.Column(backend.name, backend.about, report.CANNOT, (str(e) or type(e).__name__).splitlines()[0])
     column.seconds = time.monotonic() - began
-    column.outcome = protocol.read(raw.console, raw.exit_code)
-    column.outcome.faults[:0] = raw.faults
-    column.facts, column.command, column.console = raw.facts, raw.command, raw.console.replace('\r', '')
     return column
+
+
+def _take(column, raw, prefix):
+    """Adds what a run left to a column."""
+    told = protocol.read(raw.console, raw.exit_code)
+    outcome = column.outcome
+    for check in told.checks:
+        outcome.checks.append(dataclasses.replace(check, number=len(outcome.checks) + 1))
+    outcome.device = outcome.device or told.device
+    outcome.faults += [prefix + fault for fault in raw.faults + told.faults]
+    column.facts, column.command = raw.facts, raw.command
+    column.console += raw.console.replace('\r', '')
 
 
 def write(folder, columns, head):
@@ -63,7 +74,7 @@ def show(column, width):
     for check in column.outcome.checks:
         if check.state == protocol.FAIL:
             lines.append(f'{"":{width}}    not ok {check.area} {check.section} {check.text}')
-            lines += [f'{"":{width}}        {key}: {value}' if key else f'{"":{width}}        {value}' for key, value in check.evidence]
+            lines += [f'{"":{width}}        {key}: {value}' if key else f'{"":{width}}        {value}' for key, value in check.notes]
     return '\n'.join(lines)
 
 

@@ -42,6 +42,16 @@ class Check:
     evidence: list = dataclasses.field(default_factory=list)
 
     @property
+    def notes(self):
+        """The evidence without the flight recorder's lines."""
+        return [pair for pair in self.evidence if pair[0] != 'trace']
+
+    @property
+    def trace(self):
+        """The flight recorder's lines (drivers/virtio/recorder.h), '' if there are none."""
+        return '\n'.join(value for key, value in self.evidence if key == 'trace')
+
+    @property
     def key(self):
         """What makes it the same check on another backend."""
         return self.area, self.section, self.text

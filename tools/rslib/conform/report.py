@@ -97,7 +97,7 @@ def _details(summary, text):
 def evidence_text(check):
     """What a check's lines say, as text."""
     lines = [check.reason if check.reason.startswith(check.state) else ': '.join(filter(None, (check.state, check.reason)))]
-    return '\n'.join(lines + [f'{key}: {value}' if key else value for key, value in check.evidence])
+    return '\n'.join(lines + [f'{key}: {value}' if key else value for key, value in check.notes])
 
 
 def as_markdown(columns, head):
@@ -113,7 +113,7 @@ def as_markdown(columns, head):
         for fault in c.outcome.faults:
             out.append(f'- **{c.name}**, the run as a whole: {_cell(fault)}')
     for c, check in failures:
-        shown = '; '.join(f'{k}: {v}' if k else v for k, v in check.evidence)
+        shown = '; '.join(f'{k}: {v}' if k else v for k, v in check.notes)
         out.append(f'- **{c.name}**: {check.area} {check.section} {_cell(check.text)}' + (f' ({_cell(shown)})' if shown else '') +
                    f'. Again: `{reproduce(c, check.area)}`')
     keys = rows(ran)
@@ -129,6 +129,7 @@ def as_markdown(columns, head):
         out.append(f'### {c.name}\n')
         out.append(_table(['', ''], [[_cell(k), _cell(v)] for k, v in c.outcome.device + c.facts]))
         checks = '\n'.join(f'{x.area} {x.section} {x.text}\n    ' + evidence_text(x).replace('\n', '\n    ') for x in c.outcome.checks)
+        out += [_details(f'flight recorder of {x.area} {x.section} {_cell(x.text)}', x.trace) for x in c.outcome.checks if x.trace]
         out += [_details(title, text) for title, text in (
             ('every check', checks), ('command', c.command), ('console', c.console.strip())) if text]
     return '\n'.join(out) + '\n'
