@@ -85,8 +85,9 @@ unsigned np_legs(void)
 
 /* ---- a peer ---- */
 
-/* A segment that begins `old` bytes before what the peer sends next, in pbufs of so many bytes; all of `value`. */
-static void send_again(struct peer *peer, uint32_t old, const uint16_t *lengths, unsigned count, uint8_t value)
+/* A segment that begins `old` bytes before what the peer sends next (or behind that, if it is negative), in pbufs of so
+ * many bytes; all of `value`. */
+static void send_again(struct peer *peer, int32_t old, const uint16_t *lengths, unsigned count, uint8_t value)
 {
     struct pbuf *all = pbuf_alloc(PBUF_IP, TCP_HLEN, PBUF_RAM);
     struct tcp_hdr *tcp = all->payload;
@@ -95,7 +96,7 @@ static void send_again(struct peer *peer, uint32_t old, const uint16_t *lengths,
     memset(tcp, 0, TCP_HLEN);
     tcp->src = lwip_htons(peer->port);
     tcp->dest = lwip_htons(peer->guest_port);
-    tcp->seqno = lwip_htonl(peer->seq - old);
+    tcp->seqno = lwip_htonl(peer->seq - (uint32_t)old);
     tcp->ackno = lwip_htonl(peer->ack);
     tcp->wnd = lwip_htons(60000);
     TCPH_HDRLEN_FLAGS_SET(tcp, 5, TCP_ACK | TCP_PSH);
@@ -107,7 +108,7 @@ static void send_again(struct peer *peer, uint32_t old, const uint16_t *lengths,
     ip_data.current_netif = ip_data.current_input_netif = netif_default;
     ip_addr_copy(*ip_current_src_addr(), peer->address);
     ip_addr_copy(*ip_current_dest_addr(), peer->guest);
-    peer->seq += bytes - old;
+    peer->seq += old < 0 ? 0 : bytes - (uint32_t)old;
     tcp_input(all, netif_default);
 }
 
@@ -148,9 +149,32 @@ static void test_netserver(void **state)
     assert_true(answered > first);
 }
 
+/* A peer that breaks the rules: with a gap in front, more than the window takes. When the gap is filled the window is
+ * full, to the byte. */
+static void test_beyond_the_window(void **state)
+{
+    static const uint16_t most[] = { 30000, 30000 };
+
+    (void)state;
+    for (unsigned fin = 0; fin < 2; fin++) {
+        struct peer peer = rig_peer(6 + 2 * fin, 7);
+        assert_true(rig_connect(&peer));
+        uint32_t first = peer.seq;
+        if (fin) { /* in front of one that is there already */
+            send_again(&peer, -20000, most, 1, 'y');
+            assert_int_equal(guest_expects(&peer), first);
+        }
+        send_again(&peer, -10000, most, 2, 'x');
+        assert_int_equal(guest_expects(&peer), first);
+        rig_send(&peer, TCP_ACK | TCP_PSH, 10000);
+        assert_int_equal(guest_expects(&peer), first + UINT16_MAX);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_echo), cmocka_unit_test(test_netserver) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_echo), cmocka_unit_test(test_netserver),
+                                        cmocka_unit_test(test_beyond_the_window) };
 
     alarm(30); /* who does not get past them never ends */
     rig_start();
