@@ -124,7 +124,7 @@ u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit)
     return LWIP_MIN(unit, (u16_t)(LWIP_MAX(mtu, IP6_MIN_MTU_LENGTH) - IP6_HLEN - bytes));
 }
 
-void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
+__attribute__((noinline)) void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
 {
     if (p->tot_len == 0) /* whatever the device says of it: there is nothing to acknowledge */
         return;
@@ -133,4 +133,17 @@ void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
         tcp_clear_flags(pcb, TF_ACK_DELAY);
     else
         tcp_set_flags(pcb, TF_ACK_NOW);
+}
+
+/* Its sequence number is in the processor's order already. FIN comes behind the data. (RFC 9293, 3.10.7.4) Cold: the way
+ * that leads here lies beside the usual one then, which is 7 instructions shorter. */
+__attribute__((noinline, cold)) u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end)
+{
+    u32_t seqno = seg->tcphdr->seqno;
+    if (TCP_SEQ_GT(seqno + TCP_TCPLEN(seg), end)) {
+        TCPH_UNSET_FLAG(seg->tcphdr, TCP_FIN);
+        seg->len = (u16_t)(end - seqno);
+        pbuf_realloc(seg->p, seg->len);
+    }
+    return (u16_t)TCP_TCPLEN(seg);
 }
