@@ -135,8 +135,8 @@ __attribute__((noinline)) void net_tcp_arrived_large(struct tcp_pcb *pcb, const 
         tcp_set_flags(pcb, TF_ACK_NOW);
 }
 
-/* Its sequence number is in the processor's order already. FIN comes behind the data. (RFC 9293, 3.10.7.4) Cold: the way
- * that leads here lies beside the usual one then, which is 7 instructions shorter. */
+/* Its sequence number is in the processor's order already. FIN comes behind the data. (RFC 9293, 3.10.7.4) Cold: the
+ * way that leads here lies beside the usual one then, which is 7 instructions shorter. */
 __attribute__((noinline, cold)) u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end)
 {
     u32_t seqno = seg->tcphdr->seqno;
