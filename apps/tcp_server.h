@@ -25,6 +25,20 @@ static inline bool udp_would_loop(u16_t port)
     return port == 7 || port == 19;
 }
 
+/* Received data of which `n` bytes, at most those of the first pbuf, are done with: returns what is left. A pbuf
+ * without bytes goes too, even for n = 0: what a peer has sent twice lwIP leaves in front of new data as such. */
+static inline struct pbuf *tcp_consumed(struct pbuf *p, u16_t n)
+{
+    struct pbuf *rest = p->next;
+    if (n < p->len) {
+        pbuf_remove_header(p, n);
+        return p;
+    }
+    p->next = NULL;
+    pbuf_free(p);
+    return rest;
+}
+
 /* Closes a connection, or aborts it when there is no memory to close it in order. Returns what a tcp callback must
  * return: ERR_ABRT after an abort. The pcb is gone for the application either way. */
 err_t tcp_finish(struct tcp_pcb *pcb);

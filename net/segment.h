@@ -72,6 +72,10 @@ static inline u16_t net_ip_packets(const struct pbuf *p)
     return p->gso_size == 0 ? 1 : (u16_t)(p->tot_len / p->gso_size + 1);
 }
 
+/* lwIP queues a received segment that is out of sequence: what of it lies beyond `end` of the window is cut off,
+ * wherever in the queue the segment goes. Returns its length in the sequence. */
+u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end);
+
 /* A segment with `p` has come in for `pcb`, which is large or in a stream of large ones; see net_tcp_arrived(). */
 void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
 
