@@ -32,8 +32,8 @@ static bool idle_frames(unsigned count)
         if (!rig_send(0, idle_frame, sizeof idle_frame, &(struct rig_sending){ .quiet = true }))
             break;
     rig_publish(rig_tx(0), RIG_KICK_WANTED);
-    rig_reclaim(0, BACK_MS);
     drop_received();
+    rig_reclaim(0, BACK_MS); /* an ARP answer among them */
     return rig_tx(0)->vq.in_flight == 0;
 }
 
