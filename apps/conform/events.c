@@ -6,7 +6,7 @@
 
 #define FRAMES               20
 #define LATER                8    /* of so many frames the last one's interrupt is asked for */
-#define SOON_MS              3000 /* an interrupt that was asked for comes within */
+#define SOON_MS              2000 /* an interrupt that was asked for comes within */
 #define SETTLE_MS            20   /* one that was not asked for would have come by then */
 #define BACK_MS              5000
 #define BURSTS               200

@@ -153,7 +153,7 @@ uint64_t rig_usable(void)
         set |= table[i].implemented ? FEATURE_BIT(table[i].bit) : 0;
     for (size_t i = 0; i < sizeof more; i++)
         set |= FEATURE_BIT(more[i]);
-    return features_closed(set & rig.offered);
+    return features_closed(set & rig.offered & ~rig.off);
 }
 
 uint64_t rig_always(void)
@@ -270,7 +270,7 @@ bool rig_go(const struct rig_options *o)
 
 bool rig_up(const struct rig_options *o)
 {
-    uint64_t want = features_closed((o->features & rig.offered) | rig_always());
+    uint64_t want = features_closed((o->features & rig.offered & ~rig.off) | rig_always());
     arena.at = 0;
     rig.keep = false;
     if (!rig_negotiate(want))

@@ -115,6 +115,7 @@ struct rig {
     struct pci_device pci;
     struct msix msix;
     uint64_t offered;    /* device_feature, as read at rig_open() */
+    uint64_t off;        /* features=-x of the boot line: not accepted by rig_up(), not among rig_usable() */
     uint64_t features;   /* accepted at the last rig_up() */
     uint16_t num_queues; /* of the common configuration */
     uint16_t max_pairs;  /* 1 without MQ and RSS */
