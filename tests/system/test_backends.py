@@ -19,6 +19,7 @@ KNOWN = (
     (15, 'rings of each size carry frames, from 1 to the largest', DPDK),
     (16, 'without guest_csum flags are 0 and checksums complete', ('passt',)),
     (16, 'gso_type is only what was negotiated', ('passt',)),
+    (17, 'a flow comes by the queue it was last sent on (SHOULD)', ('ovs-2',)),
 )
 DIES = {'passt': ('ring: ', 'ASSERTION FAILED in virtqueue_map_desc')}  # 13: of which area, and what it says
 
