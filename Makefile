@@ -81,8 +81,9 @@ $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
 # What runs when somebody asks.
 $(patsubst %,$(BUILD)/program/%.o,drivers/virtio/recorder kernel/trace): machine += -Os
 
-# What runs once, by request, is small.
+# The backend checks run once, by request: small, and in files of their own, so that linker.ld can put them where they are loaded by request.
 $(BUILD)/program/apps/conform/%.o: machine += -Os
+$(BUILD)/program/apps/conform/%.o: lto :=
 
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments

@@ -15,14 +15,20 @@ static const Elf64_Phdr *headers(const void *image, unsigned *count)
     return (const Elf64_Phdr *)((const char *)image + e->e_phoff);
 }
 
-/* The span of the image's PT_LOAD segments, as linked. */
-static struct range span(const void *image)
+/* True for a segment that is part of a copy. */
+static bool wanted(const Elf64_Phdr *p, bool checks)
+{
+    return p->p_type == PT_LOAD && p->p_memsz != 0 && (checks || !(p->p_flags & WORLD_CHECKS));
+}
+
+/* The span of the wanted segments, as linked. */
+static struct range span(const void *image, bool checks)
 {
     struct range r = { UINT64_MAX, 0 };
     unsigned count;
     const Elf64_Phdr *p = headers(image, &count);
     for (; count > 0; count--, p++) {
-        if (p->p_type != PT_LOAD)
+        if (!wanted(p, checks))
             continue;
         if (p->p_vaddr < r.start)
             r.start = p->p_vaddr;
@@ -33,12 +39,12 @@ static struct range span(const void *image)
     return r;
 }
 
-uint64_t world_size(const void *image, uint64_t *linked)
+uint64_t world_size(const void *image, bool checks, uint64_t *linked)
 {
     const Elf64_Ehdr *e = image;
     if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_machine != EM_X86_64)
         return 0; /* e_type is ET_DYN or ET_EXEC: ld says the latter of a PIE linked at an address */
-    struct range r = span(image);
+    struct range r = span(image, checks);
     if (r.start >= r.end || (r.start & (PAGE - 1)) != 0)
         return 0;
     *linked = r.start;
@@ -52,8 +58,9 @@ static void copy(char *to, const char *from, uint64_t filled, uint64_t size)
     __asm__ volatile("rep stosb" : "+D"(to), "+c"(rest) : "a"(0) : "memory");
 }
 
-/* Applies the relocations that PT_DYNAMIC names; `bias` is the distance from where the image was linked. */
-static const char *relocate(const Elf64_Dyn *dyn, uint64_t bias)
+/* Applies the relocations that PT_DYNAMIC names, of what lies below `end`; `bias` is the distance from where the image
+ * was linked. */
+static const char *relocate(const Elf64_Dyn *dyn, uint64_t bias, uint64_t end)
 {
     const Elf64_Rela *rela = NULL;
     uint64_t size = 0;
@@ -66,14 +73,15 @@ static const char *relocate(const Elf64_Dyn *dyn, uint64_t bias)
     for (uint64_t i = 0; i < size / sizeof *rela; i++) {
         if (ELF64_R_TYPE(rela[i].r_info) != R_X86_64_RELATIVE)
             return "a relocation is not RELATIVE";
-        *(uint64_t *)(rela[i].r_offset + bias) = (uint64_t)rela[i].r_addend + bias;
+        if (rela[i].r_offset + bias < end) /* else of the checks, which are not there */
+            *(uint64_t *)(rela[i].r_offset + bias) = (uint64_t)rela[i].r_addend + bias;
     }
     return NULL;
 }
 
-const char *world_load(const void *image, uint64_t base, struct world *world)
+const char *world_load(const void *image, bool checks, uint64_t base, struct world *world)
 {
-    struct range linked = span(image);
+    struct range linked = span(image, checks);
     uint64_t bias = base - linked.start;
     const Elf64_Dyn *dyn = NULL;
     unsigned count;
@@ -83,15 +91,15 @@ const char *world_load(const void *image, uint64_t base, struct world *world)
         uint64_t at = p->p_vaddr + bias;
         if (p->p_type == PT_DYNAMIC)
             dyn = (const Elf64_Dyn *)at;
-        if (p->p_type != PT_LOAD || p->p_memsz == 0)
+        if (!wanted(p, checks))
             continue;
         if (world->segment_count == SHARED_MAX_SEGMENTS || (at & (PAGE - 1)) != 0)
             return "too many segments, or one is not page-aligned";
         copy((char *)at, (const char *)image + p->p_offset, p->p_filesz, page_up(p->p_memsz));
-        world->segment[world->segment_count++] = (struct segment){ { at, at + page_up(p->p_memsz) }, p->p_flags };
+        world->segment[world->segment_count++] = (struct segment){ { at, at + page_up(p->p_memsz) }, p->p_flags & 7 };
     }
-    const char *wrong = dyn != NULL ? relocate(dyn, bias) : NULL;
     uint64_t end = base + (linked.end - linked.start);
+    const char *wrong = dyn != NULL ? relocate(dyn, bias, end) : NULL;
     world->guard[0] = end;
     world->stack = (struct range){ end + PAGE, end + PAGE + WORLD_STACK };
     world->guard[1] = world->stack.end;

@@ -60,7 +60,7 @@ static bool protect(const struct world *w)
 static bool make_world(struct shared *shared, unsigned i, uint64_t size)
 {
     struct core_info *core = &shared->core[i];
-    const char *wrong = world_load((const void *)shared->image.start, core->heap.start, &core->world);
+    const char *wrong = world_load((const void *)shared->image.start, false, core->heap.start, &core->world);
     core->heap.start += size;
     if (wrong == NULL && !protect(&core->world))
         wrong = "no memory for page tables";
@@ -151,7 +151,7 @@ static unsigned list_processors(uint32_t *list, uint32_t self)
 unsigned smp_start(struct shared *shared, unsigned want)
 {
     uint32_t processor[MAX_CORES];
-    uint64_t linked, size = world_size((const void *)shared->image.start, &linked);
+    uint64_t linked, size = world_size((const void *)shared->image.start, false, &linked);
     unsigned processors = list_processors(processor, shared->core[0].apic_id), next = 1, running = 1;
     bool can = want > 1 && make_start_page(shared);
     if (want > 1 && !can)

@@ -3,12 +3,13 @@
 #include "apps/conform/areas.h"
 #include "apps/conform/peer.h"
 
-#define IP        14
-#define TCP       34
-#define TCP_AT    16 /* of its checksum, and */
-#define UDP_AT    6
-#define TCP_TRIES 2
-#define HEADERS   28u /* of IPv4 and ICMP */
+#define IP           14
+#define TCP          34
+#define TCP_AT       16 /* of its checksum, and */
+#define UDP_AT       6
+#define TCP_TRIES    2
+#define HEADERS      28u /* of IPv4 and ICMP */
+#define FIRST_SOURCE 40000
 
 #define GUEST_GSO                                                                                                      \
     (rig_bit(VIRTIO_NET_F_GUEST_TSO4) | rig_bit(VIRTIO_NET_F_GUEST_TSO6) | rig_bit(VIRTIO_NET_F_GUEST_UFO) |           \
@@ -97,14 +98,14 @@ static enum verdict legal(const struct rig_frame *f)
 
 /* ---- questions by TCP ---- */
 
-static uint16_t source = 40000;
+static uint16_t source; /* port of the last one */
 static bool tcp_silent;
 
 /* Asks for a connection to a port that is closed, or open: there is an answer in either case. */
 static bool send_syn(void)
 {
     uint8_t tcp[20] = { 0, 0, 0, 1, 1, 2, 3, 4, 0, 0, 0, 0, 0x50, 2, 0x10, 0 };
-    source++;
+    source = source < FIRST_SOURCE ? FIRST_SOURCE : (uint16_t)(source + 1);
     tcp[0] = (uint8_t)(source >> 8), tcp[1] = (uint8_t)source;
     uint32_t n = peer_ip(rig.scratch, 6, tcp, sizeof tcp);
     uint8_t *ip = rig.scratch + IP;

@@ -124,6 +124,16 @@ def test_no_peer(image):
     assert report.head['peer'] == 'none' and 'no peer' in report.skipped().values()
 
 
+def test_loaded_by_request(image):
+    """The checks are part of core 0's copy of the program only if the boot line asks for them."""
+    sizes = []
+    for words in ('conform=features', 'apps=echo'):
+        with wires.UserWire() as wire, Guest(Machine(image=image, append=f'{words} log=debug', netdev=wire.netdev())) as guest:
+            start, end = guest.wait_for(r'world 0 at ([0-9a-f]+)\.\.([0-9a-f]+)', rows.SHORT).groups()
+            sizes.append(int(end, 16) - int(start, 16))
+    assert sizes[0] - sizes[1] > 40 << 10
+
+
 def test_unknown_area(image):
     """One line that says what is valid."""
     with wires.UserWire() as wire, Guest(Machine(image=image, append='conform=rinng', netdev=wire.netdev())) as guest:
