@@ -12,7 +12,7 @@ def rows():
     return [pytest.param(b, id=b.name, marks=[] if b.name in NORMAL else [pytest.mark.full]) for b in backends.BACKENDS]
 
 
-@pytest.mark.seconds(400)
+@pytest.mark.seconds(800)
 @pytest.mark.parametrize('backend', rows())
 def test_backend(backend, image):
     """It runs to its end, and what fails is known."""

@@ -33,7 +33,7 @@ class Ask:
     words: str = ''
     qemu: str = ''
     queues: int = 1         # of a backend of the user's own
-    seconds: int = 180      # for the guest, from start to end
+    seconds: int = 300      # for the guest, from start to end
 
     def append(self, words):
         """The boot line; the user's words come last and so win."""
