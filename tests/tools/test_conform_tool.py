@@ -1,14 +1,15 @@
 """`ringside conform`: what it makes of a guest's lines, the reports, its peer, what it refuses."""
 import html.parser
 import json
+import os
 import re
 import socket
 import struct
 
 import pytest
-from helpers import one_line, tool
+from helpers import ROOT, one_line, tool
 
-from rslib.conform import backends, html as page, local, main, nested, peer, protocol, report
+from rslib.conform import backends, html as page, known, local, main, nested, peer, protocol, report
 from rslib.kvmlab import Result
 
 GOOD = """\
@@ -277,6 +278,19 @@ def test_list():
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert names == [b.name for b in backends.BACKENDS] + list(backends.OWN)
     assert len(set(names)) == len(names)
+
+
+def test_known_failures_are_findings():
+    """Each number is a heading of docs/findings.md, each backend one of ours; a failure says which it is."""
+    with open(os.path.join(ROOT, 'docs', 'findings.md'), encoding='utf-8') as f:
+        numbers = {int(n) for heads in re.findall(r'^## ([\d, ]+)\.', f.read(), re.MULTILINE) for n in heads.split(',')}
+    names = [b.name for b in backends.BACKENDS]
+    for number, _, who in known.KNOWN:
+        assert number in numbers
+        assert all(any(name.startswith(one) for name in names) for one in who)
+    assert known.remark('tap-2', 'hdr_len need not be right') == ' (docs/findings.md, 12)'
+    assert known.remark('own', 'hdr_len need not be right') == '' and known.remark('tap', 'all is well') == ''
+    assert known.texts('own') == set()
 
 
 def test_every_area_is_a_valid_boot_word():

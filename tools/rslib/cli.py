@@ -180,8 +180,8 @@ def _add_conform(commands):
                    help='for vhost-user:SOCKET: queue pairs and processors (default: 1)')
     p.add_argument('--image', metavar='FILE', help='what to boot (default: build/ringside.elf)')
     p.add_argument('--qemu', metavar='PROGRAM', help='the QEMU to run (default: qemu-system-x86_64)')
-    p.add_argument('--seconds', type=_number('a number of seconds', 1, 3600), default=180, metavar='S',
-                   help='how long a guest may take (default: 180)')
+    p.add_argument('--seconds', type=_number('a number of seconds', 1, 3600), default=300, metavar='S',
+                   help='how long a guest may take (default: 300)')
     p.add_argument('--out', metavar='FOLDER', help='where the report goes (default: build/conform)')
     p.set_defaults(function=conform.main)
 

@@ -1,6 +1,7 @@
 """The report of `ringside conform` as one page without anything outside it: light and dark, and on a phone each check is a card."""
 from html import escape
 
+from . import known
 from .protocol import FAIL, NOT_OFFERED, PASS, SKIPPED
 from .report import CANNOT, MEANING, RAN, evidence_text, features, reproduce, rows
 
@@ -95,7 +96,9 @@ def _failures(columns):
         for check in c.outcome.checks:
             if check.state == FAIL:
                 out.append(f'<li><b>{escape(c.name)}</b>: {escape(check.area)} {escape(check.section)} {escape(check.text)}'
-                           + _details('evidence', _pre(evidence_text(check)) + _recorder(check) + f'<p>Again: <code>{escape(reproduce(c, check.area))}</code></p>')
+                           + escape(known.remark(c.name, check.text)) + _details(
+                               'evidence', _pre(evidence_text(check)) + _recorder(check) +
+                               f'<p>Again: <code>{escape(reproduce(c, check.area))}</code></p>')
                            + '</li>')
     return f'<h2>What failed</h2><ul>{"".join(out)}</ul>' if out else ''
 

@@ -14,6 +14,7 @@ from ..run import kvm_usable, qemu_version, usable
 
 GUEST, HOST, PREFIX = '198.18.0.2', '198.18.0.1', 24
 WORDS = f'ip={GUEST}/{PREFIX},gw={HOST}'
+GUEST_MAC = '52:54:00:12:34:56'         # QEMU's first, too
 MEMORY = '256M'
 END_SECONDS = 10            # from its last line to QEMU's end
 
@@ -32,7 +33,7 @@ class Ask:
     words: str = ''
     qemu: str = ''
     queues: int = 1         # of a backend of the user's own
-    seconds: int = 180      # for the guest, from start to end
+    seconds: int = 300      # for the guest, from start to end
 
     def append(self, words):
         """The boot line; the user's words come last and so win."""
@@ -75,7 +76,7 @@ def program(ask):
 def machine(ask, place):
     """The Machine for a place."""
     qemu, kvm = program(ask), kvm_usable()
-    props = dict(place.props)
+    props = {'mac': GUEST_MAC, **place.props}
     if place.queues > 1:
         props = {'mq': 'on', 'vectors': 2 * place.queues + 2, **props}
     if place.shared and not kvm and qemu_version(qemu) < (10, 0):
@@ -174,6 +175,11 @@ def namespace(stack):
 RSS_WARNINGS = ('libbpf: .*', r"qemu-system-.*: warning: Can't load eBPF RSS - fallback to software RSS")
 
 
+def knows_guest(netns, device):
+    """Tells the host's end where the guest is: it would ask again by ARP every few seconds, in the middle of a check that counts."""
+    netns.run(['ip', 'neigh', 'replace', GUEST, 'lladdr', GUEST_MAC, 'dev', device, 'nud', 'permanent'])
+
+
 def tap(queues=1, vhost=False, rss=False):
     """A tap device in a namespace; the host's stack is at its other end."""
     def make(_, folder, stack):
@@ -184,6 +190,7 @@ def tap(queues=1, vhost=False, rss=False):
         netns = namespace(stack)
         try:
             netns.tap('tap0', f'{HOST}/{PREFIX}', queues=queues)
+            knows_guest(netns, 'tap0')
         except NetnsError as e:
             raise Unavailable(str(e)) from None
         more = (f',queues={queues}' if queues > 1 else '') + (',vhost=on' if vhost else '')

@@ -8,7 +8,7 @@ import time
 
 from ..common import UsageError, build_dir, packages, shown
 from ..netns import NetnsError
-from . import backends, html, protocol, report
+from . import backends, html, known, protocol, report
 from .local import Ask, Unavailable
 
 
@@ -73,7 +73,7 @@ def show(column, width):
     lines += [f'{"":{width}}    {fault}' for fault in column.outcome.faults[1:]]
     for check in column.outcome.checks:
         if check.state == protocol.FAIL:
-            lines.append(f'{"":{width}}    not ok {check.area} {check.section} {check.text}')
+            lines.append(f'{"":{width}}    not ok {check.area} {check.section} {check.text}{known.remark(column.name, check.text)}')
             lines += [f'{"":{width}}        {key}: {value}' if key else f'{"":{width}}        {value}' for key, value in check.notes]
     return '\n'.join(lines)
 

@@ -3,11 +3,12 @@
 # Job of nested.py: boots the guest with `conform` under KVM in the lab, does what it asks for, tells what KVM and vhost did.
 # Variables: VHOST QUEUES APPEND (boot line) SECONDS_MAX
 tap tap0 198.18.0.1/24 "$QUEUES" || exit 10
+arp -i tap0 -s 198.18.0.2 52:54:00:12:34:56 # it is not to ask again and again, in the middle of a check that counts
 trace kvm/kvm_msi_set_irq common_pid.execname
 trace kvm/kvm_mmio type,gpa.hex
 # The kernel's function that a write to an ioeventfd ends in; 0: it was one. It has no tracepoint of its own.
 echo 'r:ioeventfd kvm:ioeventfd_write taken=$retval:s32' >/sys/kernel/debug/tracing/kprobe_events && trace kprobes/ioeventfd taken
-guest -M q35 -smp "$QUEUES" -m 128 $(netargs "$VHOST" "$QUEUES" id=nic0) -kernel ringside.elf -append "$APPEND"
+guest -M q35 -smp "$QUEUES" -m 128 $(netargs "$VHOST" "$QUEUES" id=nic0,mac=52:54:00:12:34:56) -kernel ringside.elf -append "$APPEND"
 i=0 answered=0 GUEST_EXIT=killed
 while kill -0 "$GUEST" 2>/dev/null; do
     wishes=$(grep -c '^# please: ' $GUEST_LOG)
@@ -19,7 +20,7 @@ while kill -0 "$GUEST" 2>/dev/null; do
         announce) hmp announce_self >/dev/null ;;
         esac
     done
-    if [ $((i % 3)) = 2 ]; then
+    if [ $((i % 8)) = 2 ]; then
         [ -n "$notify" ] || notify=$(hmp 'info mtree -f' | sed -n 's/^ *\([0-9a-f]*\)-\([0-9a-f]*\) .*virtio-pci-notify-virtio-net.*/\1 \2/p' | head -n 1)
         seen=$(threads)
         case $seen in *vhost*) names=$seen ;; esac

@@ -1,6 +1,7 @@
 """The report of `ringside conform`: as data, as Markdown, and (html.py) as a page."""
 import dataclasses
 
+from . import known
 from .protocol import FAIL, NOT_OFFERED, PASS, SKIPPED, STATES, Outcome
 
 RAN, CANNOT = 'ran', 'cannot'
@@ -115,7 +116,7 @@ def as_markdown(columns, head):
     for c, check in failures:
         shown = '; '.join(f'{k}: {v}' if k else v for k, v in check.notes)
         out.append(f'- **{c.name}**: {check.area} {check.section} {_cell(check.text)}' + (f' ({_cell(shown)})' if shown else '') +
-                   f'. Again: `{reproduce(c, check.area)}`')
+                   known.remark(c.name, check.text) + f'. Again: `{reproduce(c, check.area)}`')
     keys = rows(ran)
     if keys:
         out += ['\n## Checks\n', MEANING + '\n', _table(['area', 'virtio 1.3', 'check', *(c.name for c in ran)], [

@@ -13,7 +13,7 @@ from ..common import ROOT
 from ..netns import NetnsError, dies_with_parent, end_process
 from ..run import usable
 from . import peer
-from .local import HOST, GUEST, PREFIX, Place, Unavailable, namespace
+from .local import HOST, GUEST, PREFIX, Place, Unavailable, knows_guest, namespace
 
 START_SECONDS = 60
 SETUP_SECONDS = 1500
@@ -91,6 +91,7 @@ def _host_end(netns, device):
         netns.sysctl(f'net.ipv6.conf.{device}.{key}', value)
     netns.run(['ip', 'addr', 'add', f'{HOST}/{PREFIX}', 'dev', device])
     netns.run(['ip', 'link', 'set', device, 'up'])
+    knows_guest(netns, device)
 
 
 def testpmd(queues=1, macswap=False):
