@@ -234,6 +234,7 @@ static void check_packet(const struct virtio_net_hdr_v1 *h, const uint8_t *frame
         must(n >= ETH_HLEN + 20 && ip[0] == 0x45);
         uint32_t total = (uint32_t)ip[2] << 8 | ip[3], fragment = ((uint32_t)ip[6] << 8 | ip[7]) & 0x3fff;
         must(total >= 20 && total <= n - ETH_HLEN && fold(sum_of(ip, 20, 0)) == 0xffff);
+        must(fragment == 0 || h->flags == 0); /* a device has only part of what the sum is over */
         if (fragment == 0 && (ip[9] == 6 || ip[9] == 17)) {
             must(total >= 20 + (ip[9] == 6 ? 20u : 8u));
             check_sum(h, ip + 12, 8, ip[9], ip + 20, total - 20, ETH_HLEN + 20);
