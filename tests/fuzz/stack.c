@@ -288,8 +288,8 @@ void stack_turn(void)
     net_netif_receive(stack_netif, 64);
     steer_receive(64);
     sys_check_timeouts();
-    if (acks_waiting() > 0)
-        acks_turn(net_time());
+    if (acks_busy())
+        acks_turn(net_rig.pair->rx_stats.packets, net_time());
     steer_flush();
     net_netif_flush(stack_netif);
     virtnet_flush(net_rig.pair);
@@ -304,7 +304,8 @@ void stack_pass(uint32_t ms)
 {
     uint64_t end = now + (uint64_t)ms * 1000000;
     for (unsigned steps = 0; now < end; steps++) {
-        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000, acks = acks_turn(net_time());
+        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000;
+        uint64_t acks = acks_turn(net_rig.pair->rx_stats.packets, net_time()).ns;
         must(steps < STEPS_MOST);
         if (steer_pending() || (net_netif_waiting(stack_netif) && !stack_busy))
             wait = 10000000;

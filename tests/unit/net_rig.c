@@ -27,7 +27,8 @@ struct heap_stats heap_stats(void)
     return (struct heap_stats){ .untouched = net_rig.untouched };
 }
 
-uint64_t clock_ns(void)
+/* Who needs time to go by has a clock of his own. */
+__attribute__((weak)) uint64_t clock_ns(void)
 {
     return 1;
 }
