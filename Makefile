@@ -78,9 +78,12 @@ hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer eth
 inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
 $(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
 $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
-# What runs when somebody asks.
-$(patsubst %,$(BUILD)/program/%.o,drivers/virtio/recorder kernel/trace): machine += -Os
-
+# What runs once, or when somebody asks, is small.
+cold_lwip := core/ipv4/dhcp core/ipv4/ip4_frag core/ipv6/ip6_frag core/ipv6/mld6 apps/http/httpd
+cold := $(addprefix kernel/,acpi bootline core ipaddr memory paging panic pci pci_host recover smp trace) \
+    $(addprefix drivers/virtio/,control device features net recorder) $(addprefix apps/,app http iperf2 metrics) \
+    $(addprefix apps/iperf3/,iperf3 leg test text) $(addprefix apps/netserver/,control netserver record test)
+$(cold_lwip:%=$(BUILD)/lwip/%.o) $(cold:%=$(BUILD)/program/%.o): machine += -Os
 # The backend checks run once, by request: small, and in files of their own, so that linker.ld can put them where they are loaded by request.
 $(BUILD)/program/apps/conform/%.o: machine += -Os
 $(BUILD)/program/apps/conform/%.o: lto :=

@@ -172,6 +172,7 @@ VARIANTS = (('as it is', {}), ('no event index', {'words': 'features=-event_idx'
             ('ioeventfd off', {'props': (('ioeventfd', 'off'),)}),
             ('packed ring', {'props': (('packed', 'on'),)}))
 FULL_VARIANTS = ('transmit interrupt at the next frame', 'no mergeable buffers', 'ioeventfd off')
+RSS = (('rss', 'on'),)
 NO_MSIX = (('vectors', 0),)
 
 
@@ -182,10 +183,10 @@ def switches(full):
     for label, how in VARIANTS if full else [v for v in VARIANTS if v[0] not in FULL_VARIANTS]:
         words = f'poll=0 {how.get("words", "")}'.strip()
         rows.append(Row((label,), {test: cost(test, ours=True, words=words, props=how.get('props', ())) for test in tests}))
-    for cores in (2, 4):
-        if full or cores == 2:
-            rows.append(Row((f'{cores} queues, {cores} cores',),
-                            {test: cost(test, ours=True, cpus=cores, words='poll=0') for test in tests}))
+    for cores, label, props in ((2, '', ()), (2, ', RSS in the device', RSS), (4, '', ())):
+        if full or (cores == 2 and not props):
+            rows.append(Row((f'{cores} queues, {cores} cores{label}',),
+                            {test: cost(test, ours=True, cpus=cores, words='poll=0', props=props) for test in tests}))
     return Table('switches', 'What switches do to our guest\'s costs: instructions / kicks / interrupts per unit', 'variants',
                  ('guest',), {test: test for test in tests}, tuple(rows))
 

@@ -13,6 +13,8 @@ from . import clients, stats, switch
 from .counter import Counter
 from .trace import EVENTS, Trace
 
+# With rss=on QEMU says that it steers itself, not the kernel (docs/findings.md, 7).
+RSS_WARNINGS = ('libbpf: .*', r"qemu-system-.*: warning: Can't load eBPF RSS - fallback to software RSS")
 QUIET_SECONDS = 3       # after it is ready a guest still has address detection and announcements to do
 SETTLE_SECONDS = 0.05   # for a test's last packets
 METRICS = ('rx_interrupts', 'tx_interrupts', 'rx_kicks', 'tx_kicks', 'halts', 'rx_packets', 'tx_packets', 'batches', 'handed_over')
@@ -88,7 +90,7 @@ def machine(kind, setup, workdir, counter=None):
                    machine='q35' + (',memory-backend=mem0' if setup.switched else ''),
                    netdev=switch.netdev(workdir, setup.pairs) if setup.switched else netdev,
                    props={**props, **dict(setup.props)}, extra=[*kind.extra(), *(counter.argv() if counter else [])],
-                   trace=list(EVENTS) if setup.counted else [],
+                   trace=list(EVENTS) if setup.counted else [], warnings=RSS_WARNINGS if ('rss', 'on') in setup.props else (),
                    trace_file=os.path.join(workdir, 'trace') if setup.counted else '')
 
 
