@@ -18,17 +18,11 @@ static bool up(uint64_t features, uint16_t ring)
     return rig_up(&(struct rig_options){ .features = features, .ring = ring });
 }
 
-/* What was asked meanwhile is answered (ARP), and that answer too must come back before frames are counted. */
 static void drop_received(void)
 {
     struct rig_frame frame;
-    bool any = false;
-    while (rig_receive(&frame, 0)) {
+    while (rig_receive(&frame, 0))
         peer_other(&frame);
-        any = true;
-    }
-    if (any)
-        rig_reclaim(0, BACK_MS);
 }
 
 /* Sends `count` idle frames, all published at once, and takes them back. */
@@ -38,8 +32,8 @@ static bool idle_frames(unsigned count)
         if (!rig_send(0, idle_frame, sizeof idle_frame, &(struct rig_sending){ .quiet = true }))
             break;
     rig_publish(rig_tx(0), RIG_KICK_WANTED);
-    rig_reclaim(0, BACK_MS);
     drop_received();
+    rig_reclaim(0, BACK_MS); /* an ARP answer among them */
     return rig_tx(0)->vq.in_flight == 0;
 }
 
@@ -146,23 +140,30 @@ static enum verdict readable_kept(void)
 
 /* ---- sizes and wrap ---- */
 
+static enum verdict one_size(uint32_t size)
+{
+    for (unsigned i = 0; i < 3; i++)
+        if (peer_works(PEER_PAYLOAD + 100 * i) != PASS)
+            return FAIL;
+    return idle_frames(size) ? rig_faultless() : not_back();
+}
+
+/* One size that does not work says nothing of the others; three are enough. */
 static enum verdict all_sizes(void)
 {
-    for (uint32_t size = 1; size <= VIRTQUEUE_MAX_SIZE; size *= 2) {
+    unsigned failed = 0;
+    for (uint32_t size = 1; size <= VIRTQUEUE_MAX_SIZE && failed < 3; size *= 2) {
         if (!up(rig_usable(), (uint16_t)size))
             return rig_failed();
         if (rig_rx(0)->max < size && rig_tx(0)->max < size)
             break;
-        for (unsigned i = 0; i < 3; i++)
-            if (peer_works(PEER_PAYLOAD + 100 * i) != PASS)
-                return FAIL;
-        if (!idle_frames(size))
-            return not_back();
-        if (rig_faultless() != PASS)
-            return FAIL;
+        if (one_size(size) == PASS)
+            continue;
+        failed++;
+        tap_note("size that fails", "%u", size);
     }
     tap_note("sizes", "1 to %u and %u", rig_rx(0)->max, rig_tx(0)->max);
-    return PASS;
+    return failed == 0 ? PASS : FAIL;
 }
 
 static enum verdict full_ring(void)
