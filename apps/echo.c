@@ -50,7 +50,7 @@ static err_t pump(struct connection *c, struct tcp_pcb *pcb)
         c->idle = 0;
         if (n > 0)
             tcp_recved(pcb, n);
-        c->waiting = pbuf_free_header(p, n);
+        c->waiting = tcp_consumed(p, n);
     }
     tcp_output(pcb);
     return c->finished && c->waiting == NULL ? end(c, pcb) : ERR_OK;

@@ -59,6 +59,7 @@ static bool send_back(struct virtnet_pair *pair, const struct virtnet_frame *fra
     uint32_t bytes = 0;
     swap_addresses(frame->buffer[0]->data + pair->header);
     memset(frame->buffer[0]->data, 0, pair->header);
+    ((struct virtio_net_hdr_v1 *)frame->buffer[0]->data)->hdr_len = (uint16_t)(frame->length[0] - pair->header);
     for (uint16_t i = 0; i < frame->count; i++) {
         pieces[i] = (struct virtq_buf){ (uint64_t)(uintptr_t)frame->buffer[i]->data, frame->length[i] };
         frame->buffer[i]->next = i + 1 < frame->count ? frame->buffer[i + 1] : NULL;
@@ -150,6 +151,7 @@ static bool send_one(struct virtnet_pair *pair)
         return false;
     uint32_t in_slot = size <= VIRTNET_INLINE - VIRTNET_HEADER_HASH ? size : NUMBER_AT + NUMBER_SIZE;
     struct virtq_buf rest = { (uint64_t)(uintptr_t)filler, size - in_slot };
+    virtnet_header(slot)->hdr_len = (uint16_t)in_slot;
     build(pair, slot->data + pair->header);
     memset(slot->data + pair->header + NUMBER_AT + NUMBER_SIZE, 0, in_slot - NUMBER_AT - NUMBER_SIZE);
     return virtnet_send(pair, slot, pair->header + in_slot, &rest, rest.len > 0);

@@ -14,7 +14,8 @@ bool tcp_serve(const char *name, u16_t port, tcp_accept_fn accept);
 /* Receives datagrams on `port`, IPv4 and IPv6; `receive` as in udp_recv(). */
 bool udp_serve(const char *name, u16_t port, udp_recv_fn receive);
 
-/* What is sent where any data will do: zeros that nobody changes, sent from where they lie. */
+/* What is sent where any data will do, from where it lies: chargen's lines, or zeros where that is not started. Nobody
+ * changes it later. */
 #define APP_DATA 32768u
 extern uint8_t app_data[APP_DATA];
 
@@ -22,6 +23,20 @@ extern uint8_t app_data[APP_DATA];
 static inline bool udp_would_loop(u16_t port)
 {
     return port == 7 || port == 19;
+}
+
+/* Received data of which `n` bytes, at most those of the first pbuf, are done with: returns what is left. A pbuf
+ * without bytes goes too, even for n = 0: what a peer has sent twice lwIP leaves in front of new data as such. */
+static inline struct pbuf *tcp_consumed(struct pbuf *p, u16_t n)
+{
+    struct pbuf *rest = p->next;
+    if (n < p->len) {
+        pbuf_remove_header(p, n);
+        return p;
+    }
+    p->next = NULL;
+    pbuf_free(p);
+    return rest;
 }
 
 /* Closes a connection, or aborts it when there is no memory to close it in order. Returns what a tcp callback must

@@ -167,9 +167,11 @@ static uint16_t pieces_of(const struct pbuf *p)
     return n;
 }
 
-/* Fills in the virtio-net header of a frame whose first `copied` bytes are in the slot. */
+/* Fills in the virtio-net header of a frame whose first `copied` bytes are in the slot, all headers among them: so that
+ * is what hdr_len says, but for what is segmented (virtio 1.3, 5.1.6.2.1). */
 static void finish_header(struct interface *in, struct tx_slot *slot, uint32_t copied, uint16_t gso_size)
 {
+    virtnet_header(slot)->hdr_len = (uint16_t)copied;
     if (virtnet_has(in->pair->net, VIRTIO_NET_F_CSUM) &&
         offload_checksum(virtnet_header(slot), slot->data + in->pair->header, copied) && gso_size != 0)
         offload_segmentation(virtnet_header(slot), slot->data + in->pair->header, gso_size);

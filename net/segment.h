@@ -72,7 +72,11 @@ static inline u16_t net_ip_packets(const struct pbuf *p)
     return p->gso_size == 0 ? 1 : (u16_t)(p->tot_len / p->gso_size + 1);
 }
 
-/* A large segment with `p` has come in for `pcb`, see net_tcp_arrived(). */
+/* lwIP queues a received segment that is out of sequence: what of it lies beyond `end` of the window is cut off,
+ * wherever in the queue the segment goes. Returns its length in the sequence. */
+u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end);
+
+/* A segment with `p` has come in for `pcb`, which is large or in a stream of large ones; see net_tcp_arrived(). */
 void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
 
 /* A segment with `p` has come in for `pcb`. What stands for several is acknowledged at once (RFC 9293, 3.8.6.3): lwIP
@@ -80,7 +84,7 @@ void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
  * put together (net/acks.h): lwIP is made to believe that this is the first of its two segments. */
 static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (__builtin_expect(p->gso_size != 0, 0) && pcb->state >= ESTABLISHED) /* a listening one has no flags */
+    if (__builtin_expect((p->gso_size | pcb->bulk) != 0, 0) && pcb->state >= ESTABLISHED) /* a listening one has none */
         net_tcp_arrived_large(pcb, p);
     return ERR_OK;
 }

@@ -125,7 +125,7 @@ static void read_on(struct control *c)
             n = p->len;
         memcpy(c->record + c->have, p->payload, n);
         c->have = (uint16_t)(c->have + n);
-        c->waiting = pbuf_free_header(p, n);
+        c->waiting = tcp_consumed(p, n);
         if (n > 0)
             tcp_recved(c->pcb, n);
         if (c->have < NP_RECORD)

@@ -214,7 +214,8 @@ void virtnet_refill(struct virtnet_pair *pair);
  * hold up the frames for all others. */
 void virtnet_show(struct virtnet_pair *pair);
 
-/* A slot to build a frame in, with its header cleared; NULL: all are in use (the ring is full). */
+/* A slot to build a frame in, with its header cleared, of which nothing behind struct virtio_net_hdr_v1 is to be
+ * written; NULL: all are in use (the ring is full). */
 struct tx_slot *virtnet_slot(struct virtnet_pair *pair);
 
 /* The header at the start of a slot's data. */

@@ -284,7 +284,7 @@ struct tx_slot *virtnet_slot(struct virtnet_pair *pair)
         return NULL;
     pair->free_slot = slot->next;
     slot->token = NULL;
-    memset(slot->data, 0, VIRTNET_HEADER_HASH); /* the longer of the two: a length that is known costs little */
+    memset(slot->data, 0, VIRTNET_HEADER); /* behind it the longer one has what a device says: never written, so 0 */
     return slot;
 }
 

@@ -22,7 +22,7 @@ fuzz_flags := -std=gnu17 -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Werror -I
 	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 
 define fuzz_target
-$(FUZZ)/$(1): tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) tests/fuzz/fuzz.h tests/fuzz/fuzz.mk $$(wildcard tests/unit/*.[ch] drivers/virtio/*.[ch] kernel/*.h net/*.h) \
+$(FUZZ)/$(1): tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) tests/fuzz/fuzz.h tests/fuzz/fuzz.mk $(BUILD)/deps.mk $$(wildcard tests/unit/*.[ch] drivers/virtio/*.[ch] kernel/*.h net/*.h) \
     $$(fuzz_$(1)_objects)
 	@mkdir -p $$(dir $$@)
 	$$(FUZZ_CC) $$(fuzz_flags) $$(fuzz_$(1)_flags) -o $$@ tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) $$(fuzz_$(1)_objects) -lcmocka

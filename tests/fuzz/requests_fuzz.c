@@ -27,6 +27,65 @@ static void wishes(const char *text, size_t n)
     free(to);
 }
 
+/* The same of words and marks that the bytes choose. */
+static void composed(const uint8_t *bytes, size_t n)
+{
+    static const char *const word[] = { "{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ":",
+                                        ",",
+                                        "\"",
+                                        "\"parallel\":",
+                                        "\"len\":",
+                                        "\"udp\":",
+                                        "\"tcp\":",
+                                        "1",
+                                        "128",
+                                        "129",
+                                        "65507",
+                                        "65508",
+                                        "-1",
+                                        "1e9",
+                                        "9e99",
+                                        "0.5",
+                                        "true",
+                                        "false",
+                                        "null",
+                                        "\"x\":",
+                                        "\"\"",
+                                        "\\",
+                                        "\\u00e4",
+                                        " ",
+                                        "\"time\":",
+                                        "0",
+                                        "\"reverse\":",
+                                        "\"bidirectional\":",
+                                        "\"num\":",
+                                        "\"blockcount\":",
+                                        "\"omit\":",
+                                        "\"bandwidth\":",
+                                        "\"TOS\":",
+                                        "\"udp_counters_64bit\":",
+                                        "\"sctp\":",
+                                        "86401" };
+    static char text[16384];
+    size_t length = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *w = word[bytes[i] % (sizeof word / sizeof *word)];
+        if (length + strlen(w) > sizeof text)
+            break;
+        memcpy(text + length, w, strlen(w));
+        length += strlen(w);
+    }
+    char *exact = malloc(length > 0 ? length : 1);
+    must(exact != NULL);
+    memcpy(exact, text, length);
+    wishes(exact, length);
+    free(exact);
+}
+
 static void record(const uint8_t *bytes, size_t n)
 {
     static const struct np_server server = { 262144, 131072, 65536, 32768, 3, true };
@@ -86,12 +145,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(bytes, data + 1, size - 1);
     char *text = realloc(bytes, size - 1 > 0 ? size - 1 : 1);
     must(text != NULL);
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0:
         wishes(text, size - 1);
         break;
     case 1:
         record((const uint8_t *)text, size - 1);
+        break;
+    case 2:
+        composed((const uint8_t *)text, size - 1);
         break;
     default:
         address(text, size - 1);

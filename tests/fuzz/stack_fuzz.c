@@ -337,15 +337,18 @@ static void datagram(bool large)
     flags = before;
 }
 
-static void large_segment(struct peer *p)
+/* In order, or with some in front that was sent before, or with a gap. */
+static void large_segment(struct peer *p, bool odd)
 {
     uint32_t n = take16(&in) % 65000u;
     uint16_t size = take16(&in);
+    int32_t back = odd ? (int16_t)take16(&in) : 0;
     uint8_t before = flags;
     flags = VIRTIO_NET_HDR_F_DATA_VALID;
-    segment(p, TCP_ACK | TCP_PSH, p->seq, p->ack, 65535, NULL, 0, NULL, n, size % 9000 + 1);
+    segment(p, TCP_ACK | TCP_PSH, p->seq - (uint32_t)back, p->ack, 65535, NULL, 0, NULL, n, size % 9000 + 1);
     flags = before;
-    p->seq += n;
+    if (back >= 0 && n > (uint32_t)back)
+        p->seq += n - (uint32_t)back;
 }
 
 static void raw(void)
@@ -536,7 +539,7 @@ static void command(void)
             dhcp_answer();
         break;
     case 14:
-        large_segment(p);
+        large_segment(p, what & 0x40);
         break;
     default:
         surroundings();

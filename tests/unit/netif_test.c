@@ -309,6 +309,35 @@ static void test_segments(void **state)
     }
 }
 
+/* Of what is not segmented hdr_len is not below the headers' length, and not above the frame's, which a device may
+ * refuse: whole frames that fit into a slot, else what of it is copied. (5.1.6.2.1) */
+static void test_header_length(void **state)
+{
+    static const uint32_t pieces[] = { 0, 300, 1000 };
+
+    for (unsigned n = 0; n < COUNT_OF(pieces) * 4; n++) {
+        bool six = n & 1;
+        uint32_t headers = 14 + (six ? 40 : 20) + 32;
+        open_netif(16, 16, MRG | INDIR | (n & 2 ? HOST_CSUM : HASH));
+        for (uint32_t data = 0; data <= 1500 - headers; data += 7) {
+            struct pbuf *p = make_segment(six, data, pieces[n / 4], 0);
+            assert_int_equal(netif->linkoutput(netif, p), ERR_OK);
+            net_rig_flush();
+            struct fake_chain chain;
+            assert_true(fake_device_take(&net_rig.tx, &chain));
+            const struct virtio_net_hdr_v1 *h = (const void *)(uintptr_t)chain.piece[0].addr;
+            assert_int_equal(h->gso_type, VIRTIO_NET_HDR_GSO_NONE);
+            check(h->hdr_len >= headers && h->hdr_len <= headers + data, "hdr_len %u of %u + %u", h->hdr_len, headers,
+                  data);
+            fake_device_return(&net_rig.tx, 0, 0);
+            fake_device_publish(&net_rig.tx);
+            net_netif_reclaim(netif);
+            pbuf_free(p);
+        }
+        close_netif(state);
+    }
+}
+
 /* Without its mark a frame longer than the MTU allows is nothing that a device can send. */
 static void test_mark_lost(void **state)
 {
@@ -341,6 +370,7 @@ int main(void)
         cmocka_unit_test_teardown(test_marks, close_netif),
         cmocka_unit_test_teardown(test_kept_and_refused, close_netif),
         cmocka_unit_test_teardown(test_segments, close_netif),
+        cmocka_unit_test_teardown(test_header_length, close_netif),
         cmocka_unit_test_teardown(test_mark_lost, close_netif),
     };
 

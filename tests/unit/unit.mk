@@ -171,6 +171,11 @@ datagrams_test_kind := lwip
 datagrams_test_sources := tests/unit/datagrams_test.c tests/unit/lwip_stubs.c net/datagrams.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
 	net/port/timeout_memory.c
 datagrams_test_objects := $(unit_lwip_objects)
+unit_programs += again_test
+again_test_kind := lwip
+again_test_sources := tests/unit/again_test.c tests/unit/lwip_rig.c tests/unit/lwip_memory.c apps/echo.c apps/tcp_server.c apps/netserver/control.c \
+	apps/netserver/record.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c net/port/timeout_memory.c
+again_test_objects := $(unit_lwip_objects)
 unit_programs += join_test
 join_test_kind := lwip
 join_test_sources := tests/unit/join_test.c tests/unit/lwip_stubs.c tests/unit/lwip_memory.c net/join.c net/segment.c net/acks.c net/pcb_hash.c net/timewait.c net/port/chksum.c \
@@ -185,7 +190,7 @@ endef
 $(foreach p,$(unit_programs),$(eval $(call unit_program,$(p))))
 
 define unit_kind
-$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
+$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
