@@ -18,17 +18,11 @@ static bool up(uint64_t features, uint16_t ring)
     return rig_up(&(struct rig_options){ .features = features, .ring = ring });
 }
 
-/* What was asked meanwhile is answered (ARP), and that answer too must come back before frames are counted. */
 static void drop_received(void)
 {
     struct rig_frame frame;
-    bool any = false;
-    while (rig_receive(&frame, 0)) {
+    while (rig_receive(&frame, 0))
         peer_other(&frame);
-        any = true;
-    }
-    if (any)
-        rig_reclaim(0, BACK_MS);
 }
 
 /* Sends `count` idle frames, all published at once, and takes them back. */

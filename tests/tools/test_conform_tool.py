@@ -136,7 +136,7 @@ def test_markdown():
     assert cells == {'features': ['pass', 'pass', 'pass'], 'ring': ['pass', '**FAIL**', ''], 'steering': ['n/o', 'n/o', ''],
                      'link': ['skip', 'skip', '']}
     assert 'tools/ringside conform --backend own-2 --area ring' in text
-    assert 'got: &lt;77>; expected: a\\|b' in text
+    assert '- **ring 2.7.8.2 used ids are of buffers that were made available**\n  - own-2: got: &lt;77>; expected: a\\|b. Again' in text
     assert 'skipped: no such thing here' in text
     assert re.search(r'\*\*user\*\*, the run as a whole: no plan', text)
 
@@ -288,7 +288,7 @@ def test_known_failures_are_findings():
     for number, _, who in known.KNOWN:
         assert number in numbers
         assert all(any(name.startswith(one) for name in names) for one in who)
-    assert known.remark('tap-2', 'hdr_len need not be right') == ' (docs/findings.md, 12)'
+    assert known.remark('tap-2', 'hdr_len need not be right') == ' (finding 12)'
     assert known.remark('own', 'hdr_len need not be right') == '' and known.remark('tap', 'all is well') == ''
     assert known.texts('own') == set()
 

@@ -1,9 +1,8 @@
 """The report of `ringside conform` as one page without anything outside it: light and dark, and on a phone each check is a card."""
 from html import escape
 
-from . import known
 from .protocol import FAIL, NOT_OFFERED, PASS, SKIPPED
-from .report import CANNOT, MEANING, RAN, evidence_text, features, reproduce, rows
+from .report import CANNOT, MEANING, RAN, alike, failures, features, names, reproduce, rows
 
 _STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --dim: #5b6570; --line: #d5dae0; --band: #f3f5f7;
@@ -64,19 +63,22 @@ def _row(key, columns):
     passed = sum(check is not None and check.state == PASS for _, check in found)
     head = (f'<div class="row check"><div class=t><span class=s>{escape(area)} {escape(section)}</span> {escape(text)}</div>' +
             ''.join(_chip(c.name, check) for c, check in found) + f'<span class="x pass all">{passed} pass</span></div>')
-    alike = {}                      # what is told alike is shown once
-    for c, check in found:
-        if check:
-            alike.setdefault((evidence_text(check), check.state == FAIL), []).append(c)
-    inside = ''.join(f'<div class=who>{escape(", ".join(c.name for c in group))}</div>{_pre(text)}' + _recorder(group[0].check(key)) +
-                     (f'<p>Again: <code>{escape(reproduce(group[0], area))}</code></p>' if failed else '')
-                     for (text, failed), group in alike.items())
-    return _details(head, f'<div>{inside}</div>', 'c')
+    return _details(head, f'<div>{_evidence(key, columns)}</div>', 'c')
+
+
+def _evidence(key, columns):
+    out = []
+    for text, group in alike(key, columns):
+        check = group[0].check(key)
+        failed = check.state == FAIL
+        out.append(f'<div class=who>{escape(names(group, key[2] if failed else ""))}</div>{_pre(text)}{_recorder(check)}' +
+                   (f'<p>Again: <code>{escape(reproduce(group[0], key[0]))}</code></p>' if failed else ''))
+    return ''.join(out)
 
 
 def _grid(columns, title, body):
-    names = ''.join(f'<span>{escape(c.name)}</span>' for c in columns)
-    return (f'<div class=scroll><div class=grid style="--n:{len(columns)}"><div class=head><b>{title}</b>{names}</div>'
+    heads = ''.join(f'<span>{escape(c.name)}</span>' for c in columns)
+    return (f'<div class=scroll><div class=grid style="--n:{len(columns)}"><div class=head><b>{title}</b>{heads}</div>'
             f'{body}</div></div>')
 
 
@@ -90,16 +92,9 @@ def _summary(columns):
 
 
 def _failures(columns):
-    out = []
-    for c in columns:
-        out += [f'<li><b>{escape(c.name)}</b>, the run as a whole: {escape(fault)}</li>' for fault in c.outcome.faults]
-        for check in c.outcome.checks:
-            if check.state == FAIL:
-                out.append(f'<li><b>{escape(c.name)}</b>: {escape(check.area)} {escape(check.section)} {escape(check.text)}'
-                           + escape(known.remark(c.name, check.text)) + _details(
-                               'evidence', _pre(evidence_text(check)) + _recorder(check) +
-                               f'<p>Again: <code>{escape(reproduce(c, check.area))}</code></p>')
-                           + '</li>')
+    out = [f'<li><b>{escape(c.name)}</b>, the run as a whole: {escape(fault)}</li>' for c in columns for fault in c.outcome.faults]
+    for key, who in failures(columns):
+        out.append(f'<li><b>{escape(" ".join(key))}</b>: {escape(names(who, key[2]))}{_details("evidence", _evidence(key, who))}</li>')
     return f'<h2>What failed</h2><ul>{"".join(out)}</ul>' if out else ''
 
 

@@ -25,6 +25,6 @@ def texts(backend):
 
 
 def remark(backend, text):
-    """" (docs/findings.md, N)" for a failure that is known, else ''."""
+    """" (finding N)" for a failure that is known, else ''."""
     number = next((number for number, known, who in KNOWN if known == text and backend.startswith(who)), None)
-    return '' if number is None else f' (docs/findings.md, {number})'
+    return '' if number is None else f' (finding {number})'

@@ -78,6 +78,29 @@ def as_data(columns, head):
         'checks': checks(c), 'command': c.command, 'console': c.console} for c in columns]}
 
 
+def failures(columns):
+    """What failed, check by check: [(key, [Column])], in the order of the table."""
+    found = [(key, [c for c in columns if (check := c.check(key)) and check.state == FAIL]) for key in rows(columns)]
+    return [(key, who) for key, who in found if who]
+
+
+def alike(key, columns):
+    """[(text of the evidence, [Column])] of a check: those that tell the same are together."""
+    found = {}
+    for c in columns:
+        if check := c.check(key):
+            found.setdefault(evidence_text(check), []).append(c)
+    return list(found.items())
+
+
+def names(columns, text=''):
+    """The names of columns, with the number of their finding if it is one (text: of the check that failed)."""
+    remarks = {c.name: known.remark(c.name, text) for c in columns}
+    if len(set(remarks.values())) == 1:
+        return ', '.join(remarks) + next(iter(remarks.values()))
+    return ', '.join(name + remark for name, remark in remarks.items())
+
+
 # ---- Markdown
 
 def _cell(text):
@@ -107,16 +130,18 @@ def as_markdown(columns, head):
     out = ['# Backend conformance\n', *(f'{line}\n' for line in head)]
     out += ['## Backends\n', _table(['backend', 'is', 'result', 's'], [
         [f'`{c.name}`', _cell(c.about), _cell(c.line()), f'{c.seconds:.0f}' if c.status == RAN else ''] for c in columns])]
-    failures = [(c, check) for c in ran for check in c.outcome.checks if check.state == FAIL]
-    if failures or any(c.outcome.faults for c in ran):
+    failed = failures(ran)
+    if failed or any(c.outcome.faults for c in ran):
         out.append('## What failed\n')
     for c in ran:
         for fault in c.outcome.faults:
             out.append(f'- **{c.name}**, the run as a whole: {_cell(fault)}')
-    for c, check in failures:
-        shown = '; '.join(f'{k}: {v}' if k else v for k, v in check.notes)
-        out.append(f'- **{c.name}**: {check.area} {check.section} {_cell(check.text)}' + (f' ({_cell(shown)})' if shown else '') +
-                   known.remark(c.name, check.text) + f'. Again: `{reproduce(c, check.area)}`')
+    for key, who in failed:
+        area, section, text = key
+        out.append(f'- **{area} {section} {_cell(text)}**')
+        for _, group in alike(key, who):
+            shown = '; '.join(f'{k}: {v}' if k else v for k, v in group[0].check(key).notes)
+            out.append(f'  - {names(group, text)}: {_cell(shown)}. Again: `{reproduce(group[0], area)}`')
     keys = rows(ran)
     if keys:
         out += ['\n## Checks\n', MEANING + '\n', _table(['area', 'virtio 1.3', 'check', *(c.name for c in ran)], [
