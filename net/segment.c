@@ -148,3 +148,9 @@ __attribute__((noinline, cold)) u16_t net_tcp_trim(struct tcp_seg *seg, u32_t en
     }
     return (u16_t)TCP_TCPLEN(seg);
 }
+
+__attribute__((noinline, cold)) void net_tcp_unread(struct pbuf *data)
+{
+    if (data != NULL)
+        pbuf_free(data);
+}

@@ -76,6 +76,10 @@ static inline u16_t net_ip_packets(const struct pbuf *p)
  * wherever in the queue the segment goes. Returns its length in the sequence. */
 u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end);
 
+/* lwIP gives up data that has come for a connection which ended before it could be told of them; NULL: there are none.
+ */
+void net_tcp_unread(struct pbuf *data);
+
 /* A segment with `p` has come in for `pcb`, which is large or in a stream of large ones; see net_tcp_arrived(). */
 void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
 

@@ -171,13 +171,75 @@ static void test_beyond_the_window(void **state)
     }
 }
 
+/* ---- a server that ends a connection when its answer is acknowledged ---- */
+
+static unsigned given_back;
+static bool aborts;
+
+static void on_free(struct pbuf *p)
+{
+    (void)p;
+    given_back++;
+}
+
+static err_t end_when_sent(void *arg, struct tcp_pcb *pcb, u16_t n)
+{
+    (void)arg, (void)n;
+    if (!aborts)
+        return tcp_finish(pcb);
+    tcp_abort(pcb);
+    return ERR_ABRT;
+}
+
+static err_t answer_at_once(void *arg, struct tcp_pcb *pcb, err_t err)
+{
+    (void)arg, (void)err;
+    tcp_sent(pcb, end_when_sent);
+    tcp_write(pcb, "x", 1, TCP_WRITE_FLAG_COPY);
+    return tcp_output(pcb);
+}
+
+/* The acknowledgement comes with data: the receive buffer that they are in goes home. */
+static void test_ends_with_data_unread(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        static uint8_t bytes[TCP_HLEN + 100];
+        static struct pbuf_custom custom = { .custom_free_function = on_free };
+        struct peer peer = rig_peer(10 + 2 * i, 5000);
+        struct tcp_hdr *tcp = (struct tcp_hdr *)bytes;
+
+        aborts = i;
+        given_back = 0;
+        assert_true(rig_connect(&peer));
+        memset(bytes, 0, sizeof bytes);
+        tcp->src = lwip_htons(peer.port);
+        tcp->dest = lwip_htons(5000);
+        tcp->seqno = lwip_htonl(peer.seq);
+        tcp->ackno = lwip_htonl(peer.ack);
+        tcp->wnd = lwip_htons(60000);
+        TCPH_HDRLEN_FLAGS_SET(tcp, 5, TCP_ACK | TCP_PSH);
+        struct pbuf *p = pbuf_alloced_custom(PBUF_RAW, sizeof bytes, PBUF_REF, &custom, bytes, sizeof bytes);
+        ip_data.current_netif = ip_data.current_input_netif = netif_default;
+        ip_addr_copy(*ip_current_src_addr(), peer.address);
+        ip_addr_copy(*ip_current_dest_addr(), peer.guest);
+        tcp_input(p, netif_default);
+        assert_int_equal(given_back, 1);
+        for (const struct tcp_pcb *pcb = tcp_active_pcbs; pcb != NULL; pcb = pcb->next)
+            assert_int_not_equal(pcb->remote_port, peer.port);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_echo), cmocka_unit_test(test_netserver),
-                                        cmocka_unit_test(test_beyond_the_window) };
+                                        cmocka_unit_test(test_beyond_the_window),
+                                        cmocka_unit_test(test_ends_with_data_unread) };
 
     alarm(30); /* who does not get past them never ends */
     rig_start();
-    check(app_echo.start() && tcp_serve("netserver", 12865, np_control_accept), "not started");
+    check(app_echo.start() && tcp_serve("netserver", 12865, np_control_accept) &&
+              tcp_serve("ends", 5000, answer_at_once),
+          "not started");
     return cmocka_run_group_tests_name("again", tests, NULL, NULL);
 }
