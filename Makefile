@@ -78,6 +78,11 @@ hot := drivers/virtio/split drivers/virtio/net_queue $(addprefix net/,buffer eth
 inline_up_to = $(if $(findstring clang,$(CC)),,--param=max-inline-insns-auto=$1)
 $(hot_lwip:%=$(BUILD)/lwip/core/%.o) $(hot_apps:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,30)
 $(hot:%=$(BUILD)/program/%.o): machine += $(call inline_up_to,80)
+# What runs when somebody asks.
+$(patsubst %,$(BUILD)/program/%.o,drivers/virtio/recorder kernel/trace): machine += -Os
+
+# What runs once, by request, is small.
+$(BUILD)/program/apps/conform/%.o: machine += -Os
 
 link = $(CC) $(machine) $(lto) -fPIE -nostdlib -static-pie -Wl,--no-dynamic-linker,-z,norelro,-z,noexecstack,-z,text,--gc-sections,--build-id=none \
     -Wl,-T,linker.ld -Wl,--no-warn-rwx-segments
@@ -140,8 +145,9 @@ test-full: all guest-tests iso
 	tools/ringside test --full
 bench: all
 	tools/ringside bench $(if $(LAB),--lab "$(LAB)") $(if $(FULL),--full) $(BENCH)
-conform:
-	tools/ringside $@ --backend "$(BACKEND)"
+# Without BACKEND=... all that there are. CONFORM: more options of tools/ringside conform
+conform: all
+	tools/ringside conform $(if $(filter file,$(origin BACKEND)),,--backend "$(BACKEND)") $(CONFORM)
 
 # Seeded faults in the driver: each must be found by the test that docs/conformance.md names. MUTANTS: options of run.py
 mutants: $(BUILD)/deps.mk
@@ -165,6 +171,7 @@ help:
 	@echo "make run         boots it in QEMU; BACKEND=... CPUS=... QUEUES=... ARGS=\"boot line\""
 	@echo "make test        every test that needs no special hardware; test-full: every combination"
 	@echo "make bench       measures beside a Linux guest, under 10 minutes; FULL=1, LAB=kvm, BENCH=\"options of tools/ringside bench\""
+	@echo "make conform     checks backends against the virtio specification; BACKEND=NAME (tools/ringside conform --list)"
 	@echo "make unit        the unit tests on the host alone"
 	@echo "make mutants     seeded faults in the driver, each to be found by its test; MUTANTS=\"--list\""
 	@echo "make fuzz        libFuzzer on what a device and a user can write; TARGET=... SECONDS=60"

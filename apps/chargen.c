@@ -1,7 +1,7 @@
 /* Character generator (RFC 864): TCP port 19 streams until the peer closes, UDP port 19 answers each datagram with one.
  *
  * The stream repeats the 95 lines that the RFC shows. They lie in memory once and are sent by reference: nothing is
- * copied. */
+ * copied. The memory is that which others send from, too: to them any data will do. */
 #include <stddef.h>
 #include <stdlib.h>
 #include "apps/app.h"
@@ -13,22 +13,19 @@
 #define COLUMNS    72
 #define LINE       (COLUMNS + 2)
 #define PATTERN    (CHARACTERS * LINE)
-#define AT_ONCE    (2 * PATTERN)
-
-static char
-    pattern[PATTERN + AT_ONCE]; /* the lines, and enough of them again that any place is followed by AT_ONCE bytes */
+#define AT_ONCE    (APP_DATA - PATTERN) /* any place of the first lines is followed by so much */
 
 struct connection {
     u32_t at; /* place in the pattern */
 };
 
-static void make_pattern(void)
+static void write_lines(void)
 {
-    for (size_t i = 0; i < sizeof pattern; i++) {
+    for (size_t i = 0; i < sizeof app_data; i++) {
         size_t line = i / LINE % CHARACTERS, column = i % LINE;
-        pattern[i] = column == COLUMNS       ? '\r'
-                     : column == COLUMNS + 1 ? '\n'
-                                             : (char)(' ' + (line + column) % CHARACTERS);
+        app_data[i] = column == COLUMNS       ? '\r'
+                      : column == COLUMNS + 1 ? '\n'
+                                              : (uint8_t)(' ' + (line + column) % CHARACTERS);
     }
 }
 
@@ -36,7 +33,7 @@ static void fill(struct connection *c, struct tcp_pcb *pcb)
 {
     for (u32_t room; (room = tcp_sndbuf(pcb)) > 0;) {
         u16_t n = room < AT_ONCE ? (u16_t)room : AT_ONCE;
-        if (tcp_write(pcb, pattern + c->at, n, 0) != ERR_OK)
+        if (tcp_write(pcb, app_data + c->at, n, 0) != ERR_OK)
             break; /* enough segments are queued: again when some were acknowledged */
         c->at = (c->at + n) % PATTERN;
     }
@@ -102,14 +99,14 @@ static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip
     p = pbuf_alloc(PBUF_TRANSPORT, n, PBUF_RAM);
     if (p == NULL)
         return;
-    pbuf_take(p, pattern + net_random() % PATTERN, n);
+    pbuf_take(p, app_data + net_random() % PATTERN, n);
     net_udp_sendto(pcb, p, from, port);
     pbuf_free(p);
 }
 
 static bool start(void)
 {
-    make_pattern();
+    write_lines();
     return tcp_serve("chargen", PORT, on_accept) && udp_serve("chargen", PORT, on_datagram);
 }
 

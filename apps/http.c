@@ -1,5 +1,6 @@
 /* The counters to look at and to collect: lwIP's web server on TCP port 80, with `/` (a status page that reads
- * /metrics.json), `/metrics` (Prometheus) and `/metrics.json`. Every core serves; each shows all cores' numbers.
+ * /metrics.json), `/metrics` (Prometheus), `/metrics.json` and `/trace` (the rings' last operations: docs/trace.md).
+ * Every core serves; each shows all cores' numbers.
  *
  * lwIP's httpd asks for files by the functions of its fs.h, which are these: a file is made when it is opened, HTTP
  * header and all, and freed when it is closed. */
@@ -9,6 +10,7 @@
 #include "apps/app.h"
 #include "apps/metrics.h"
 #include "kernel/console.h"
+#include "kernel/trace.h"
 #include "lwip/apps/fs.h"
 #include "lwip/apps/httpd.h"
 
@@ -22,6 +24,20 @@ static void write_page(struct text *t)
     text_bytes(t, status_page_start, (size_t)(status_page_end - status_page_start));
 }
 
+static void add_line(void *to, const char *line)
+{
+    text_bytes(to, line, strlen(line));
+    text_bytes(to, "\n", 1);
+}
+
+static void write_trace(struct text *t)
+{
+    if (t->at == NULL)
+        t->used += trace_bytes();
+    else
+        trace_print(add_line, t);
+}
+
 static const struct {
     const char *name, *type;
     void (*write)(struct text *t);
@@ -29,6 +45,7 @@ static const struct {
     { "/index.html", "text/html; charset=utf-8", write_page }, /* what httpd makes of / */
     { "/metrics", "text/plain; version=0.0.4; charset=utf-8", metrics_prometheus },
     { "/metrics.json", "application/json", metrics_json },
+    { "/trace", "text/plain; charset=utf-8", write_trace },
 };
 
 #define CLOSE "Connection: close\r\n"
@@ -38,7 +55,7 @@ static const struct {
 static const struct {
     const char *name, *answer;
 } errors[] = {
-    { "/404.html", "HTTP/1.1 404 Not Found\r\n" TEXT "Not found. There are /, /metrics and /metrics.json.\n" },
+    { "/404.html", "HTTP/1.1 404 Not Found\r\n" TEXT "Not found. There are /, /metrics, /metrics.json and /trace.\n" },
     { "/400.html", "HTTP/1.1 400 Bad Request\r\n" TEXT "This is no request of HTTP, or it is too long.\n" },
     /* Also for HEAD, whose answer has no content. */
     { "/501.html", "HTTP/1.1 501 Not Implemented\r\nAllow: GET\r\nContent-Length: 0\r\n" CLOSE "\r\n" },

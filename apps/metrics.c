@@ -10,7 +10,8 @@
 
 #define DIGITS 20 /* of the largest 64-bit number */
 
-void text_bytes(struct text *t, const char *bytes, size_t n)
+/* (Not taken into its many callers: nobody is in a hurry here.) */
+__attribute__((noinline)) void text_bytes(struct text *t, const char *bytes, size_t n)
 {
     if (t->at != NULL && n > t->size - t->used)
         n = t->size - t->used;

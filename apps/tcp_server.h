@@ -14,7 +14,8 @@ bool tcp_serve(const char *name, u16_t port, tcp_accept_fn accept);
 /* Receives datagrams on `port`, IPv4 and IPv6; `receive` as in udp_recv(). */
 bool udp_serve(const char *name, u16_t port, udp_recv_fn receive);
 
-/* What is sent where any data will do: zeros that nobody changes, sent from where they lie. */
+/* What is sent where any data will do, from where it lies: chargen's lines, or zeros where that is not started. Nobody
+ * changes it later. */
 #define APP_DATA 32768u
 extern uint8_t app_data[APP_DATA];
 

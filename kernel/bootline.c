@@ -354,10 +354,24 @@ static bool parse_conform(struct parser *p, struct text value)
     return true;
 }
 
+static bool parse_peer(struct parser *p, struct text value)
+{
+    struct bootline *o = p->out;
+
+    o->has_peer = ip4_parse(value.at, value.len, o->peer);
+    return o->has_peer && usable(p, ip4_host_problem(o->peer, 32));
+}
+
 static bool parse_txirq(struct parser *p, struct text value)
 {
     p->out->tx_next = is(value, "next");
     return p->out->tx_next || is(value, "late");
+}
+
+static bool parse_trace(struct parser *p, struct text value)
+{
+    p->out->trace = is(value, "on");
+    return p->out->trace || is(value, "off");
 }
 
 static bool parse_log(struct parser *p, struct text value)
@@ -386,7 +400,9 @@ static const struct word words[] = {
     { "poll", false, parse_poll, "auto or microseconds from 0 to " TEXT(BOOTLINE_POLL_MAX) },
     { "apps", false, parse_apps, "" },
     { "conform", true, parse_conform, "conform alone or conform= and an area's name, at most 15 characters" },
+    { "peer", false, parse_peer, "A.B.C.D" },
     { "txirq", false, parse_txirq, "late or next" },
+    { "trace", false, parse_trace, "on or off" },
     { "log", false, parse_log, "error, warn, info or debug" },
 };
 

@@ -37,7 +37,10 @@ struct bootline {
     unsigned app_count;
     bool conform;
     char conform_area[16]; /* "" : all */
-    bool tx_next;          /* txirq=next: see virtnet_sleep() */
+    bool has_peer;         /* peer=: who answers its questions; network order */
+    uint8_t peer[4];
+    bool tx_next; /* txirq=next: see virtnet_sleep() */
+    bool trace;   /* trace=on: the rings' operations are recorded (drivers/virtio/recorder.h) */
     enum log_level log;
 };
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "apps/app.h"
+#include "apps/conform/conform.h"
 #include "drivers/virtio/net.h"
 #include "kernel/acpi.h"
 #include "kernel/apic.h"
@@ -18,6 +19,7 @@
 #include "kernel/random.h"
 #include "kernel/shared.h"
 #include "kernel/smp.h"
+#include "kernel/trace.h"
 #include "kernel/traps.h"
 #include "kernel/x86.h"
 #include "lwip/init.h"
@@ -82,8 +84,8 @@ static void read_boot_line(struct shared *all)
         panic("%s", error.text);
     console_level(all->boot.log);
     choose_apps();
-    if (all->boot.conform)
-        panic("bad value conform: the backend checks are not in this version; valid is a boot line without it");
+    if (all->boot.conform && conform_problem(all->boot.conform_area) != NULL)
+        panic("%s", conform_problem(all->boot.conform_area));
 }
 
 static void say_hello(void)
@@ -148,9 +150,12 @@ static void open_device(const struct shared *all, uint64_t without)
     uint16_t want =
         all->boot.queues != 0 && all->boot.queues < VIRTNET_MAX_PAIRS ? (uint16_t)all->boot.queues : VIRTNET_MAX_PAIRS;
     find_device(&found);
+    if (all->boot.conform)
+        conform_run(&all->boot, &found);
     if (!virtnet_probe(&device, &found, &request, (uint16_t)all->boot.ring, want, &error))
         device_panic(&found, &error);
     device.tx_next = all->boot.tx_next;
+    device.trace = all->boot.trace;
     device.on_shared_interrupt = steer_wake_all;
 }
 
@@ -407,6 +412,7 @@ void core_main(unsigned id, struct shared *all)
         net_netif_layer2(netif, layer2->layer2, device.pairs);
     net_address_start(netif, &device, layer2 != NULL ? NULL : &shared->boot);
     net_loop(netif, &device, shared->boot.poll_us);
+    trace_drain();
     if (layer2 != NULL)
         say_frames();
     log_info("boot", "asked to end");

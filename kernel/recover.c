@@ -5,11 +5,14 @@
 #include "kernel/console.h"
 #include "kernel/panic.h"
 #include "kernel/smp.h"
+#include "kernel/trace.h"
 #include "kernel/traps.h"
 #include "net/netif.h"
 #include "net/steer.h"
 
-#define REST_NS 1000000000u /* a device that breaks again and again is reset this seldom */
+/* With what the rings had in them, which may say why. */
+#define give_up(...) (trace_drain(), panic(__VA_ARGS__))
+#define REST_NS      1000000000u /* a device that breaks again and again is reset this seldom */
 
 static struct netif *interface;
 static struct virtnet *device;
@@ -71,7 +74,7 @@ static void wait_for_others(uint32_t from, const char *what)
 {
     for (unsigned i = 1; i < area()->pairs; i++)
         if (smp_wait(core_shared(), i, from) == from)
-            panic("recovery: core %u does not %s", i, what);
+            give_up("recovery: core %u does not %s", i, what);
 }
 
 /* Halted while the phase is `phase`. Interrupts are off between the look and the halt: the wake-up that follows a
@@ -99,17 +102,18 @@ static void lead(void)
         return; /* later: the loop comes back here in each turn */
     set_phase(PHASE_STOP);
     wait_for_others(CORE_READY, "stop");
+    trace_keep();
     if (!virtnet_reset(device, &error))
-        panic("recovery: %s", error.text);
+        give_up("recovery: %s", error.text);
     set_phase(PHASE_CLEAR);
     clear();
     wait_for_others(CORE_STOPPED, "clear its rings");
     for (uint16_t i = 0; i < pairs; i++)
         peer[i] = (struct virtnet_peer){ area()->core[i].pair, core_shared()->core[i].apic_id };
     if (!virtnet_start(device, peer, pairs, steer_key(), steer_table(), &error))
-        panic("recovery: %s", error.text);
+        give_up("recovery: %s", error.text);
     if (device->pairs < pairs)
-        panic("recovery: the device now has %u queue pairs, it had %u", device->pairs, pairs);
+        give_up("recovery: the device now has %u queue pairs, it had %u", device->pairs, pairs);
     __atomic_store_n(&area()->reset_wanted, 0, __ATOMIC_SEQ_CST);
     set_phase(PHASE_RUN);
     device->config_changed = true; /* the link may be another */

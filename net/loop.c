@@ -175,31 +175,6 @@ static uint64_t check_config(struct netif *netif, struct virtnet *dev)
     return UINT64_MAX;
 }
 
-/* ---- bulk data ---- */
-
-/* How a core sleeps whose acknowledgements of bulk data wait (net/acks.h): at most so long, and until so many receive
- * buffers are used. */
-struct doze {
-    uint64_t ns;
-    uint16_t rx_after;
-};
-
-/* Nothing but such data having come in this turn, the core need not see each packet: it sleeps until BULK_BUFFERS (of
- * 1,984 bytes: 48 KiB) are used, or for BULK_NS. A packet of another connection that comes meanwhile waits with them;
- * the turn that takes it had not only bulk data, and the sleep after it ends at the first packet again. */
-#define BULK_BUFFERS 24u
-#define BULK_NS      200000u
-
-static __attribute__((noinline)) struct doze doze_off(unsigned received)
-{
-    static uint64_t held;
-    uint64_t now_held = acks_stats()->held, bulk = now_held - held, wait = acks_turn(net_time());
-    held = now_held;
-    if (bulk != received || bulk == 0 || wait == UINT64_MAX)
-        return (struct doze){ wait, 1 };
-    return (struct doze){ wait < BULK_NS ? wait : BULK_NS, BULK_BUFFERS };
-}
-
 /* Twice a second, on lwIP's clock: it is nothing that each turn should pay for. */
 static void watch(void *pair)
 {
@@ -221,17 +196,16 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
             cpu_poll_interrupts();
         /* First what has been sent: lwIP does not send a segment again while a descriptor holds its buffer. */
         unsigned work = net_netif_reclaim(netif);
-        unsigned received = net_netif_receive(netif, RECEIVE_BUDGET);
-        work += received;
+        work += net_netif_receive(netif, RECEIVE_BUDGET);
         work += steer_receive(RECEIVE_BUDGET);
         stats.frames += work;
         stats.batches += work > 0;
         if (halted.ns != 0)
             judge_halt(pair, work > 0, poll_us == POLL_AUTO);
         sys_check_timeouts();
-        struct doze doze = { UINT64_MAX, 1 };
-        if (__builtin_expect(acks_waiting() > 0, 0))
-            doze = doze_off(received);
+        struct acks_rest doze = { UINT64_MAX, 1 };
+        if (__builtin_expect(acks_busy(), 0))
+            doze = acks_turn(pair->rx_stats.packets, net_time());
         steer_flush();
         net_netif_flush(netif);
         virtnet_flush(pair);
@@ -242,7 +216,7 @@ void net_loop(struct netif *netif, struct virtnet *dev, uint32_t poll_us)
         uint64_t limit = check_config(netif, dev), look = poll_time(poll_us);
         if (__builtin_expect(doze.ns < limit, 0)) {
             limit = doze.ns;
-            look = look < limit ? look : limit;
+            look = doze.rx_after > 1 ? 0 : look < limit ? look : limit;
         }
         if (dev->interrupts == VIRTNET_POLLED && limit > NO_INTERRUPT_NS)
             limit = NO_INTERRUPT_NS;

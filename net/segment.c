@@ -124,14 +124,15 @@ u16_t net_tcp_path_unit(const struct tcp_pcb *pcb, u16_t bytes, u16_t unit)
     return LWIP_MIN(unit, (u16_t)(LWIP_MAX(mtu, IP6_MIN_MTU_LENGTH) - IP6_HLEN - bytes));
 }
 
+/* Small ones alone make no stream: they count once it is one. */
 __attribute__((noinline)) void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (p->tot_len == 0) /* whatever the device says of it: there is nothing to acknowledge */
+    bool large = p->gso_size != 0;
+    if (p->tot_len == 0 || (!large && !acks_is_bulk(pcb)))
         return;
-    bool holds = acks_hold(pcb, p->tot_len, net_time());
-    if (holds)
+    if (acks_hold(pcb, p->tot_len, net_time()))
         tcp_clear_flags(pcb, TF_ACK_DELAY);
-    else
+    else if (large)
         tcp_set_flags(pcb, TF_ACK_NOW);
 }
 

@@ -80,7 +80,7 @@ u16_t net_tcp_trim(struct tcp_seg *seg, u32_t end);
  */
 void net_tcp_unread(struct pbuf *data);
 
-/* A large segment with `p` has come in for `pcb`, see net_tcp_arrived(). */
+/* A segment with `p` has come in for `pcb`, which is large or in a stream of large ones; see net_tcp_arrived(). */
 void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
 
 /* A segment with `p` has come in for `pcb`. What stands for several is acknowledged at once (RFC 9293, 3.8.6.3): lwIP
@@ -88,7 +88,7 @@ void net_tcp_arrived_large(struct tcp_pcb *pcb, const struct pbuf *p);
  * put together (net/acks.h): lwIP is made to believe that this is the first of its two segments. */
 static inline err_t net_tcp_arrived(struct tcp_pcb *pcb, const struct pbuf *p)
 {
-    if (__builtin_expect(p->gso_size != 0, 0) && pcb->state >= ESTABLISHED) /* a listening one has no flags */
+    if (__builtin_expect((p->gso_size | pcb->bulk) != 0, 0) && pcb->state >= ESTABLISHED) /* a listening one has none */
         net_tcp_arrived_large(pcb, p);
     return ERR_OK;
 }

@@ -4,6 +4,8 @@
 #include "apps/app.h"
 #include "kernel/console.h"
 #include "kernel/core.h"
+#include "kernel/memory.h"
+#include "kernel/panic.h"
 #include "kernel/public.h"
 #include "kernel/smp.h"
 #include "kernel/traps.h"
@@ -46,7 +48,7 @@ struct waiting {
     struct message message;
 };
 
-static struct rss rss;
+static struct rss *rss; /* NULL on one core: it owns everything */
 static struct mailbox box;
 static struct public_core *me; /* this core's part of the public area */
 static struct netif *interface;
@@ -87,17 +89,23 @@ void steer_init(void)
 void steer_plan(unsigned pairs)
 {
     cores = pairs;
-    rss_init(&rss, rss_default_key, pairs);
+    if (pairs == 1)
+        return;
+    if (rss == NULL)
+        rss = heap_alloc_aligned(sizeof *rss, 64);
+    if (rss == NULL)
+        panic("no memory to steer by");
+    rss_init(rss, rss_default_key, pairs);
 }
 
 const uint8_t *steer_key(void)
 {
-    return rss.key;
+    return rss_default_key;
 }
 
 const uint8_t *steer_table(void)
 {
-    return rss.table;
+    return rss == NULL ? NULL : rss->table;
 }
 
 void steer_start(struct netif *netif)
@@ -251,8 +259,8 @@ static void reassemble(struct pbuf *p)
     if (p == NULL)
         return;
     uint16_t n = pbuf_copy_partial(p, start + ETH_HLEN, sizeof start - ETH_HLEN, 0);
-    struct rss_result where = rss_parse(&rss, start, ETH_HLEN + n);
-    unsigned owner = where.kind == RSS_PORTS ? rss_owner(&rss, where.hash) : core_number();
+    struct rss_result where = rss_parse(rss, start, ETH_HLEN + n);
+    unsigned owner = where.kind == RSS_PORTS ? rss_owner(rss, where.hash) : core_number();
     if (owner == core_number()) {
         net_netif_trust(interface, 0); /* whatever a device says of a fragment, it has not seen the whole */
         if (ip_input(p, interface) != ERR_OK)
@@ -272,7 +280,7 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
 {
     if (cores == 1)
         return false;
-    struct rss_result where = rss_parse(&rss, frame->buffer[0]->data + header, frame->length[0] - header);
+    struct rss_result where = rss_parse(rss, frame->buffer[0]->data + header, frame->length[0] - header);
     unsigned owner = core_number();
     switch (where.kind) {
     case RSS_OTHER:
@@ -286,10 +294,10 @@ bool steer_frame(const struct virtnet_frame *frame, uint32_t header)
     case RSS_PORTS:
         if (frame->hash_report != 0 && frame->hash != where.hash)
             stats.hash_differs++;
-        owner = rss_owner(&rss, where.hash);
+        owner = rss_owner(rss, where.hash);
         break;
     default:
-        owner = rss_owner(&rss, where.hash);
+        owner = rss_owner(rss, where.hash);
         break;
     }
     bool fragment = where.kind == RSS_FRAGMENT && net_can_reassemble(interface, frame->buffer[0]->data + header);

@@ -26,10 +26,11 @@ struct steer_stats {
 /* Opens this core's mailbox. Before any frame moves. */
 void steer_init(void);
 
-/* Makes the table for so many queue pairs (cores). */
+/* Makes the table for so many queue pairs (cores), and for more than one what hashes are looked up in. Before frames
+ * move, while there is memory for it; panics if not. */
 void steer_plan(unsigned pairs);
 
-/* Key (40 bytes) and indirection table (128 entries), for the device. */
+/* Key (40 bytes) and indirection table (128 entries; NULL for one pair), for the device. */
 const uint8_t *steer_key(void);
 const uint8_t *steer_table(void);
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes sure of the Debian packages that a task needs.
-# Usage: packages.sh GROUP...        groups: build clang iso run test kvm bench netperf
+# Usage: packages.sh GROUP...        groups: build clang iso run test kvm bench netperf passt
 #        packages.sh --list GROUP... prints the packages of the groups, one a line, and does nothing
 #
 # Nothing missing: silent, one dpkg query, apt is not called. Something missing: says what and why, then installs
@@ -12,14 +12,14 @@ set -euo pipefail
 # package | groups that need it | why. Names are those of Debian 12.
 table() {
     cat <<'TABLE'
-gcc                    | build,kvm,bench,netperf | compiles the guest, newlib and lwIP
+gcc                    | build,kvm,bench,netperf,passt | compiles the guest, newlib and lwIP
 binutils               | build,kvm,bench    | ld, ar, nm, objcopy
-make                   | build,netperf      | drives the build
-libc6-dev              | build,kvm,bench,netperf | headers for the programs that run on the host
-linux-libc-dev         | build              | the virtio structures and constants, in <linux/virtio_*.h>
+make                   | build,netperf,passt | drives the build
+libc6-dev              | build,kvm,bench,netperf,passt | headers for the programs that run on the host
+linux-libc-dev         | build,passt        | the virtio structures and constants, in <linux/virtio_*.h>
 python3                | build,run,test,kvm,bench | the build's generators and tools/ringside
-debian-archive-keyring | build,kvm,bench    | checks the signature of the pinned sources
-xz-utils               | build,netperf      | unpacks lwIP
+debian-archive-keyring | build,kvm,bench,passt | checks the signature of the pinned sources
+xz-utils               | build,netperf,passt | unpacks lwIP
 clang                  | clang,test         | the second compiler
 libclang-rt-14-dev     | clang,test         | its sanitizers and libFuzzer
 grub-common            | iso,test           | grub-mkrescue
@@ -50,7 +50,7 @@ iperf                  | test               | a client for the guest's iperf2
 TABLE
 }
 
-groups="build clang iso run test kvm bench netperf"
+groups="build clang iso run test kvm bench netperf passt"
 say() { echo "packages: $*" >&2; }
 die() { say "$1"; exit "${2:-2}"; }
 

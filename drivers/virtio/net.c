@@ -5,6 +5,7 @@
 #include <linux/virtio_config.h>
 #include "drivers/virtio/net.h"
 #include "drivers/virtio/net_private.h"
+#include "drivers/virtio/recorder.h"
 #include "kernel/apic.h"
 #include "kernel/console.h"
 #include "kernel/memory.h"
@@ -38,10 +39,25 @@ static void on_tx(void *argument)
     ((struct virtnet *)argument)->pair.tx_stats.interrupts++;
 }
 
+/* The same where the queues' operations are recorded. */
+static void on_recorded_rx(void *argument)
+{
+    recorder_note(&((struct virtnet *)argument)->pair.rx, RECORDER_INTERRUPT);
+    on_rx(argument);
+}
+
+static void on_recorded_tx(void *argument)
+{
+    recorder_note(&((struct virtnet *)argument)->pair.tx, RECORDER_INTERRUPT);
+    on_tx(argument);
+}
+
 /* One vector for this core's pair, or for all pairs: then the others are woken too. */
 static void on_queues(void *argument)
 {
     struct virtnet *net = argument;
+    recorder_note(&net->pair.rx, RECORDER_INTERRUPT);
+    recorder_note(&net->pair.tx, RECORDER_INTERRUPT);
     on_rx(net);
     on_tx(net);
     if (net->interrupts != VIRTNET_PER_PAIR && net->on_shared_interrupt != NULL)
@@ -68,8 +84,8 @@ static void on_intx(void *argument)
 static void install_handlers(struct virtnet *net)
 {
     irq_install(VECTOR_CONFIG, net->interrupts == VIRTNET_ONE ? on_all : on_config, net);
-    irq_install(VECTOR_RX, on_rx, net);
-    irq_install(VECTOR_TX, on_tx, net);
+    irq_install(VECTOR_RX, net->trace ? on_recorded_rx : on_rx, net);
+    irq_install(VECTOR_TX, net->trace ? on_recorded_tx : on_tx, net);
     irq_install(VECTOR_QUEUES, on_queues, net);
 }
 
@@ -336,6 +352,7 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
     uint32_t behind = 2u * net->max_pairs; /* of 32,768 pairs none fits behind */
     uint16_t index = (uint16_t)behind, size = behind <= UINT16_MAX ? choose_size(net, index, CONTROL_RING_MAX) : 0;
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), 0 };
+    struct recorder *recorder = net->control.vq.recorder; /* from before a reset */
     if (net->control_ring == NULL) {
         net->control_ring = heap_alloc_aligned(virtqueue_split_bytes(CONTROL_RING_MAX, 0), 4096);
         net->control_memory = heap_alloc_aligned(control_bytes(), 64);
@@ -345,6 +362,10 @@ static bool start_control(struct virtnet *net, struct virtio_error *error)
         log_warn("virtio", "control queue %u of size %u: not used", behind, size);
         return true;
     }
+    if (recorder != NULL)
+        recorder_attach(&net->control.vq, recorder);
+    else if (net->trace && !virtnet_record(&net->control.vq, error))
+        return false;
     if (!enable_queue(net, &net->control.vq, VIRTIO_NO_VECTOR, error))
         return false;
     control_init(&net->control, &net->transport, net->control_memory);

@@ -127,6 +127,7 @@ struct virtnet {
     uint16_t mtu;
     uint16_t ring_max;  /* ring= of the boot line, 0: the device's */
     bool tx_next;       /* see virtnet_sleep() */
+    bool trace;         /* the queues' operations are recorded (drivers/virtio/recorder.h) */
     uint16_t max_pairs; /* the device's: its control queue has index 2 * max_pairs (5.1.2) */
     uint16_t pairs;     /* in use */
     bool rss_on;        /* the device steers by our key and table */

@@ -6,4 +6,7 @@
 /* Makes pair `number`'s virtqueues (receive queue 2 * number, transmit queue 2 * number + 1; 5.1.2), buffers and slots.
  */
 bool virtnet_pair_init(struct virtnet_pair *pair, uint16_t number, struct virtio_error *error);
+
+/* Gives a queue that has been laid out for the first time a recorder. */
+bool virtnet_record(struct virtqueue *vq, struct virtio_error *error);
 #endif

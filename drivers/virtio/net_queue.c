@@ -5,6 +5,7 @@
 #include <linux/virtio_config.h>
 #include "drivers/virtio/net.h"
 #include "drivers/virtio/net_private.h"
+#include "drivers/virtio/recorder.h"
 #include "kernel/console.h"
 #include "kernel/memory.h"
 
@@ -38,7 +39,16 @@ static bool make_queue(struct virtnet *net, struct virtqueue *vq, uint16_t index
     if (mem == NULL)
         return no_memory(error, "the ring of queue", index);
     struct virtqueue_config config = { index, size, virtnet_has(net, VIRTIO_RING_F_EVENT_IDX), indirect };
-    return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK;
+    return virtqueue_split_init(vq, &config, mem) == VIRTQ_OK && (!net->trace || virtnet_record(vq, error));
+}
+
+bool virtnet_record(struct virtqueue *vq, struct virtio_error *error)
+{
+    struct recorder *recorder = heap_alloc_aligned(sizeof *recorder, 64);
+    if (recorder == NULL)
+        return no_memory(error, "the record of queue", vq->index);
+    recorder_attach(vq, recorder);
+    return true;
 }
 
 /* Bytes of the largest frame that may come in, header and all (5.1.6.3.1). */
@@ -387,6 +397,7 @@ static void repeat(struct virtnet_pair *pair, struct virtqueue *vq, uint64_t *co
 {
     struct virtio_transport *t = &pair->net->transport;
     t->ops->notify(t, vq);
+    recorder_note(vq, RECORDER_KICK_AGAIN);
     (*count)++;
 }
 
@@ -483,13 +494,17 @@ void virtnet_take_back(struct virtnet_pair *pair, void (*sent)(struct virtnet_pa
         sent(pair, token);
 }
 
-/* As new, in the same memory; what was counted stays. */
+/* As new, in the same memory; what was counted and recorded stays. */
 static void remake(struct virtqueue *vq)
 {
     struct virtq_stats stats = vq->stats;
+    struct recorder *recorder = vq->recorder;
     struct virtqueue_config config = { vq->index, vq->size, vq->event_idx, vq->indirect_max };
     virtqueue_split_init(vq, &config, vq->desc); /* a size that was good before */
     vq->stats = stats;
+    vq->earlier = stats.added;
+    if (recorder != NULL)
+        recorder_attach(vq, recorder);
 }
 
 void virtnet_relay(struct virtnet *net)

@@ -65,6 +65,7 @@ struct virtq_desc_state {
 };
 
 struct virtqueue;
+struct recorder;
 
 /* One ring layout. Every operation's contract is that of the virtqueue_*() function of the same name below. */
 struct virtqueue_ops {
@@ -101,6 +102,8 @@ struct virtqueue {
     bool broken;
     struct virtq_fault fault;
     struct virtq_stats stats;
+    uint64_t earlier;          /* of stats.added: before the ring was laid out in its memory last */
+    struct recorder *recorder; /* drivers/virtio/recorder.h; NULL: none */
 };
 
 /* What virtqueue_init() needs to know. */

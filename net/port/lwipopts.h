@@ -57,7 +57,7 @@
 #define LWIP_WND_SCALE                 1
 #define TCP_RCV_SCALE                  4
 #define TCP_WND                        (256 * 1024)
-#define TCP_WND_UPDATE_THRESHOLD       (TCP_WND_MAX(pcb) / 4) /* see net/acks.h */
+#define TCP_WND_UPDATE_THRESHOLD       (TCP_WND_MAX(pcb) / 4 + pcb->held) /* see net/acks.h */
 #define TCP_SND_BUF                    (256 * 1024)
 #define TCP_SND_QUEUELEN               1024
 #define TCP_SNDLOWAT                   16384 /* at most 0xffff - 4 * TCP_MSS */

@@ -8,7 +8,7 @@ fuzz_ring := drivers/virtio/split.c
 fuzz_capabilities := $(modern_rig_sources)
 fuzz_receive := $(net_rig_sources)
 fuzz_frames := net/rss.c net/offload.c
-fuzz_device := $(modern_rig_sources) $(addprefix drivers/virtio/,net.c net_queue.c split.c device.c features.c control.c)
+fuzz_device := $(modern_rig_sources) $(addprefix drivers/virtio/,net.c net_queue.c split.c recorder.c device.c features.c control.c)
 fuzz_acpi := $(acpi_rig_sources)
 fuzz_requests := apps/iperf3/text.c apps/netserver/record.c kernel/ipaddr.c
 # The whole guest above its driver, the servers and lwIP (its sources are compiled once for all folders).
@@ -22,7 +22,7 @@ fuzz_flags := -std=gnu17 -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Werror -I
 	-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 
 define fuzz_target
-$(FUZZ)/$(1): tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) tests/fuzz/fuzz.h tests/fuzz/fuzz.mk $$(wildcard tests/unit/*.[ch] drivers/virtio/*.[ch] kernel/*.h net/*.h) \
+$(FUZZ)/$(1): tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) tests/fuzz/fuzz.h tests/fuzz/fuzz.mk $(BUILD)/deps.mk $$(wildcard tests/unit/*.[ch] drivers/virtio/*.[ch] kernel/*.h net/*.h) \
     $$(fuzz_$(1)_objects)
 	@mkdir -p $$(dir $$@)
 	$$(FUZZ_CC) $$(fuzz_flags) $$(fuzz_$(1)_flags) -o $$@ tests/fuzz/$(1)_fuzz.c $$(fuzz_$(1)) $$(fuzz_$(1)_objects) -lcmocka

@@ -281,15 +281,18 @@ static void take_sent(void)
 
 /* ---- the core's loop ---- */
 
+static uint64_t doze_ns; /* how long acknowledgements that wait let the core sleep */
+
 void stack_turn(void)
 {
+    doze_ns = UINT64_MAX;
     net_clock();
     net_netif_reclaim(stack_netif);
     net_netif_receive(stack_netif, 64);
     steer_receive(64);
     sys_check_timeouts();
-    if (acks_waiting() > 0)
-        acks_turn(net_time());
+    if (acks_busy())
+        doze_ns = acks_turn(net_rig.pair->rx_stats.packets, net_time()).ns;
     steer_flush();
     net_netif_flush(stack_netif);
     virtnet_flush(net_rig.pair);
@@ -304,11 +307,11 @@ void stack_pass(uint32_t ms)
 {
     uint64_t end = now + (uint64_t)ms * 1000000;
     for (unsigned steps = 0; now < end; steps++) {
-        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000, acks = acks_turn(net_time());
+        uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000;
         must(steps < STEPS_MOST);
         if (steer_pending() || (net_netif_waiting(stack_netif) && !stack_busy))
             wait = 10000000;
-        wait = wait < acks ? wait : acks;
+        wait = wait < doze_ns ? wait : doze_ns;
         now += wait < 100000 ? 100000 : wait < end - now ? wait : end - now;
         stack_turn();
     }

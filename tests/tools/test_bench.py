@@ -11,7 +11,7 @@ import pytest
 
 from helpers import ROOT, TOOLS, one_line, tool
 from rslib.bench import main as bench_main
-from rslib.bench import clients, counter, guests, lab, plan, plots, profile, report, stats, symbols, trace
+from rslib.bench import clients, counter, guests, lab, plan, plots, profile, report, station, stats, switch, symbols, trace
 from rslib.bench.runner import Results, describe
 from rslib.bench.station import Sample, Setup, parse_metrics
 from rslib.common import UsageError
@@ -324,6 +324,37 @@ def test_the_short_form_fits_its_time():
     assert 240 < run.estimate(cells) < 600
 
 
+# ---- a vhost-user switch
+
+def test_the_switch_works_in_the_guests_memory(tmp_path):
+    kind, setup = guests.Ringside('image.elf'), Setup(props=plan.NO_MSIX, counted=True, switched=True)
+    line = ' '.join(station.machine(kind, setup, str(tmp_path)).argv())
+    assert 'q35,memory-backend=mem0' in line and f'memory-backend-memfd,id=mem0,size={switch.MEMORY},share=on' in line
+    assert f'socket,id=c0,path={tmp_path}/switch.sock' in line and 'vectors=0' in line and '-netdev tap' not in line
+    assert f'net_vhost0,iface={tmp_path}/switch.sock,queues=2' in switch.argv('/switches', str(tmp_path), 'tap0', 2)
+    assert '-netdev tap,' in ' '.join(station.machine(kind, Setup(), str(tmp_path)).argv())
+
+
+def test_behind_a_switch_the_guests_own_counts_stand():
+    found = {'cpu_us': 8, 'guest_rx_kicks': 2, 'guest_tx_kicks': 6, 'guest_rx_interrupts': 4, 'guest_tx_interrupts': 4}
+    place = station.Station(None, Setup(counted=True, switched=True), None, None, None, None, '')
+    sample = place._sample(clients.Result(1, 1, 1), found, 2)   # pylint: disable=protected-access
+    assert (sample.kicks, sample.interrupts) == (4, 2), 'an interrupt without MSI-X is counted for both queues'
+    assert place._sample(clients.Result(1, 1, 1), {'cpu_us': 8}, 2).kicks is None   # pylint: disable=protected-access
+
+
+def test_without_a_switch_the_rest_is_measured(monkeypatch, capsys):
+    def none():
+        raise switch.Unavailable('no network')
+    tables = [plan.TABLES['costs'](False), plan.TABLES['vhost-user'](False)]
+    monkeypatch.setattr(switch, 'find', none)
+    assert [t.name for t in bench_main._possible(tables)] == ['costs']      # pylint: disable=protected-access
+    assert capsys.readouterr().out == 'left out: vhost-user: no network\n'
+    assert bench_main._possible(tables[:1]) == tables[:1]       # pylint: disable=protected-access
+    monkeypatch.setattr(switch, 'find', lambda: '/switches')
+    assert bench_main._possible(tables) == tables       # pylint: disable=protected-access
+
+
 # ---- the nested machine's
 
 LAB = '''@ready ringside: ready
@@ -358,7 +389,7 @@ def test_frames_without_a_stack():
 # ---- the command
 
 @pytest.mark.parametrize('args, words', [
-    (('--table', 'Z'), ["'Z'", 'costs, clients, clients-costs, A, B, C, D, E, switches, layer2']),
+    (('--table', 'Z'), ["'Z'", 'costs, clients, clients-costs, A, B, C, D, E, switches, vhost-user, layer2']),
     (('--lab', 'xen'), ["'xen'", 'kvm']),
     (('--profile', 'FTP'), ["'FTP'", 'TCP_RR']),
     (('--rounds', '0'), ["'0'", '1 to 100']),

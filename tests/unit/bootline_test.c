@@ -59,7 +59,7 @@ static void test_defaults(void **state)
         good(lines[i]);
         assert_int_equal(out.ip, IP_AUTO);
         assert_int_equal(out.ip6, IP_AUTO);
-        assert_false(out.ip_has_gw || out.ip6_has_gw || out.conform);
+        assert_false(out.ip_has_gw || out.ip6_has_gw || out.conform || out.has_peer);
         assert_int_equal(out.cores, 0);
         assert_int_equal(out.queues, 0);
         assert_int_equal(out.ring, 0);
@@ -219,6 +219,9 @@ static void test_conform_and_log(void **state)
     assert_string_equal(out.conform_area, "ring");
     good("conform=a23456789012345");
     assert_string_equal(out.conform_area, "a23456789012345");
+    good("conform peer=198.18.0.1");
+    assert_true(out.has_peer);
+    assert_memory_equal(out.peer, ((uint8_t[]){ 198, 18, 0, 1 }), 4);
     good("conform=ring conform");
     assert_string_equal(out.conform_area, "");
     for (unsigned i = 0; i < COUNT_OF(levels); i++) {
@@ -234,7 +237,7 @@ static void test_later_wins(void **state)
 {
     (void)state;
     good("ip=10.0.0.1/24,gw=10.0.0.2 ip=dhcp ip6=fd00::1/64,gw=fd00::2 ip6=fd00::3/64 cores=4 cores=2 ring=256 ring=64 "
-         "log=debug log=warn queues=3 queues=1 txirq=late txirq=next");
+         "log=debug log=warn queues=3 queues=1 txirq=late txirq=next trace=off trace=on");
     assert_true(out.tx_next);
     assert_int_equal(out.ip, IP_AUTO);
     assert_false(out.ip_has_gw);
@@ -245,6 +248,9 @@ static void test_later_wins(void **state)
     assert_int_equal(out.queues, 1);
     assert_int_equal(out.ring, 64);
     assert_int_equal(out.log, LOG_WARN);
+    assert_true(out.trace);
+    good("trace=on trace=off");
+    assert_false(out.trace);
     good("txirq=next txirq=late");
     assert_false(out.tx_next);
     good("  ring=64\tcores=2\n  poll=7\r\n"); /* any blanks, also at both ends */
@@ -351,7 +357,12 @@ static void test_bad_values(void **state)
         { "apps=Echo", "echo,discard" },
         { "conform=", "conform alone or conform= and an area's name" },
         { "conform=Ring", "conform alone" },
+        { "peer=198.18.0.256", "A.B.C.D" },
+        { "peer=198.18.0.1/24", "A.B.C.D" },
         { "conform=a234567890123456", "conform alone" },
+        { "trace=", "on or off" },
+        { "trace=1", "on or off" },
+        { "trace=onn", "on or off" },
         { "log=", "error, warn, info or debug" },
         { "log=verbose", "error, warn" },
         { "log=INFO", "error, warn" },

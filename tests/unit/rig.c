@@ -12,11 +12,21 @@ void rig_open(struct rig *rig, uint16_t size, bool event_idx, uint16_t indirect_
     check(posix_memalign(&rig->mem, 4096, virtqueue_split_bytes(size, indirect_max)) == 0, "no memory");
     memset(rig->mem, 0xee, virtqueue_split_bytes(size, indirect_max));
     assert_int_equal(virtqueue_split_init(&rig->vq, &config, rig->mem), VIRTQ_OK);
+#ifdef RIG_RECORDED
+    recorder_attach(&rig->vq, &rig->recorder);
+#endif
     fake_device_init(&rig->dev, rig->vq.desc, rig->vq.avail, rig->vq.used, size, event_idx, indirect_max > 0);
     rig->limit = limit;
     rig->buffer = calloc(limit, sizeof(*rig->buffer));
     rig->seed = chance_seed(0x51e5 + size);
 }
+
+#ifdef RIG_RECORDED
+uint64_t clock_ns(void)
+{
+    return 1;
+}
+#endif
 
 void rig_close(struct rig *rig)
 {

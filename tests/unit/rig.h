@@ -2,7 +2,7 @@
  * recognises a buffer by what it reads, the driver by what it gets back. */
 #ifndef RINGSIDE_RIG_H
 #define RINGSIDE_RIG_H
-#include "drivers/virtio/ring.h"
+#include "drivers/virtio/recorder.h"
 #include "tests/unit/fake_device.h"
 #include "tests/unit/unit.h"
 
@@ -31,6 +31,7 @@ struct rig {
     bool driver_asleep;
     uint16_t patience; /* returned buffers that the sleeping driver agreed to let lie */
     uint64_t seed;
+    struct recorder recorder; /* attached where RIG_RECORDED is defined */
 };
 
 void rig_open(struct rig *rig, uint16_t size, bool event_idx, uint16_t indirect_max, uint64_t limit);

@@ -542,7 +542,7 @@ void rig_run(uint64_t ms)
         if (rig.ack_at == UINT64_MAX && rig.now < rig.shut_until)
             rig.ack_at = rig.shut_until;
         sys_check_timeouts();
-        acks_turn(net_time());
+        acks_turn(0, net_time());
     }
 }
 

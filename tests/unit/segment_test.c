@@ -274,16 +274,24 @@ static void test_acknowledged_at_once(void **state)
     }
 }
 
-/* Sends `n` bytes more in large segments of 8 times `mss`, which go from *at on. */
+/* Sends bytes in one piece, in a turn of their own. */
+static struct acks_rest send_turn(uint32_t *at, uint32_t n, uint32_t mss)
+{
+    rig_send(*at, n, (uint16_t)(n > mss ? mss : 0));
+    *at += n;
+    return acks_turn(0, rig.now * 1000000);
+}
+
+/* Sends `n` bytes more in large segments of 8 times `mss`, which go from *at on, each in a turn of its own. */
 static void send_bulk(uint32_t *at, uint32_t n, uint32_t mss)
 {
-    for (uint32_t end = *at + n; *at + 8 * mss <= end; *at += 8 * mss)
-        rig_send(*at, 8 * mss, (uint16_t)mss);
+    for (uint32_t end = *at + n; *at + 8 * mss <= end;)
+        send_turn(at, 8 * mss, mss);
 }
 
 /* Of bulk data acknowledgements are put together: one for 64 KiB or a quarter of a window that is smaller, and one for
- * the rest in the next millisecond; after which the peer, that had to wait, gets them at once again. What is small or
- * out of order is acknowledged as ever. */
+ * the rest in the next millisecond; after which the peer, that had to wait, gets twice as many at once again. What is
+ * small waits with the rest; what is out of order is acknowledged as ever. */
 static void test_acknowledged_together(void **state)
 {
     (void)state;
@@ -304,33 +312,31 @@ static void test_acknowledged_together(void **state)
         assert_int_equal(rig.guest_ack, at);
         assert_int_equal(rig.guest_acks - acks, at / large);
         acks = rig.guest_acks;
-        uint64_t held = acks_stats()->held, by_time = acks_stats()->by_time;
+        uint64_t held = acks_stats()->held, by_size = acks_stats()->by_size, by_time = acks_stats()->by_time;
         for (unsigned n = 0; n < 40; n++) {
             send_bulk(&at, large, mss);
             assert_in_range(at - rig.guest_ack, 0, most);
         }
         unsigned each = (most + large - 1) / large; /* segments for one acknowledgement */
         assert_int_equal(rig.guest_acks, acks + 40 / each);
-        assert_int_equal(acks_stats()->held, held + 40 - 40 / each);
+        assert_int_equal(acks_stats()->by_size, by_size + 40 / each);
+        assert_int_equal(acks_stats()->held, held + 40);
         if (at == rig.guest_ack)
             send_bulk(&at, large, mss);
         acks = rig.guest_acks;
-        rig_run(1);
+        send_turn(&at, 100, mss); /* a small one waits with it */
+        assert_int_equal(rig.guest_acks, acks);
+        rig_run(ACKS_HOLD_NS / 1000000);
         assert_int_equal(rig.guest_ack, at);
         assert_int_equal(rig.guest_acks, acks + 1);
         assert_int_equal(acks_stats()->by_time, by_time + 1);
-        send_bulk(&at, large, mss);
+        send_bulk(&at, 2 * ACKS_QUICK_BYTES, mss);
         assert_int_equal(rig.guest_ack, at); /* at once */
-        send_bulk(&at, ACKS_QUICK_BYTES - 1, mss);
         send_bulk(&at, large, mss);
-        assert_int_equal(rig.guest_ack, at - large); /* held again, */
-        rig_send(at, 100, 0);
-        at += 100;
-        assert_int_equal(rig.guest_ack, at); /* but not with a small one behind it, */
         send_bulk(&at, large, mss);
-        assert_int_equal(rig.guest_ack, at - large);
+        assert_in_range(at - rig.guest_ack, large, 2 * large); /* held again, */
         acks = rig.guest_acks;
-        rig_send(at + mss, large, (uint16_t)mss); /* nor with a gap */
+        rig_send(at + mss, large, (uint16_t)mss); /* but not with a gap */
         assert_int_equal(rig.guest_ack, at);
         assert_int_equal(rig.guest_acks, acks + 1);
         rig_close();
@@ -366,6 +372,132 @@ static void test_large_without_data(void **state)
     assert_int_equal(rig.guest_ack, at);
     rig_close();
     assert_int_equal(acks_waiting(), 0);
+}
+
+/* All that comes in one turn is acknowledged once, at its end. */
+static void test_acknowledged_by_turn(void **state)
+{
+    (void)state;
+    struct rig_options o = usual;
+    o.bytes = 2;
+    o.pace_ms = 1000000;
+    o.burst = 1;
+    const uint32_t mss = 1400, large = 8 * mss;
+    uint32_t at = 0;
+    rig_open(&o);
+    rig_run(300);
+    send_bulk(&at, ACKS_QUICK_BYTES + large - 1, mss);
+    for (unsigned n = 0; n < 20; n++) {
+        uint64_t acks = rig.guest_acks;
+        for (unsigned k = 0; k < 2 * ACKS_HOLD_BYTES / large; k++, at += large)
+            rig_send(at, large, (uint16_t)mss);
+        assert_int_equal(rig.guest_acks, acks);
+        acks_turn(0, rig.now * 1000000);
+        assert_int_equal(rig.guest_acks, acks + 1);
+        assert_int_equal(rig.guest_ack, at);
+        assert_int_equal(acks_waiting(), 0);
+    }
+    rig_close();
+}
+
+/* Large requests that are answered are no bulk data, however many: each is acknowledged at once, and the core does not
+ * sleep until there are more. */
+static void test_requests_are_not_bulk(void **state)
+{
+    (void)state;
+    struct rig_options o = usual;
+    o.bytes = 100000;
+    o.pace_ms = 20;
+    o.burst = 10;
+    const uint32_t mss = 1400, large = 8 * mss;
+    uint32_t at = 0;
+    rig_open(&o);
+    rig_run(300);
+    uint64_t held = acks_stats()->held;
+    for (unsigned n = 0; n < 3 * ACKS_QUICK_BYTES / large; n++) {
+        rig_send(at, large, (uint16_t)mss);
+        at += large;
+        assert_int_equal(rig.guest_ack, at);
+        assert_false(acks_busy());
+        rig_run(20); /* the answer */
+    }
+    assert_int_equal(acks_stats()->held, held);
+    rig_close();
+}
+
+/* ---- the sleep ---- */
+
+/* Whether the core sleeps until there is more: only when nothing but bulk data has come for a while, and for as long
+ * as its pace makes it worth while. */
+static void test_choice(void **state)
+{
+    (void)state;
+    struct acks_past past = { 0 };
+    uint64_t now = 5000000000, others = 0;
+    const uint64_t much = 1u << 20, none = UINT64_MAX;
+    struct acks_rest rest = acks_choose(&past, others, much, none, now);
+    assert_int_equal(rest.rx_after, ACKS_BUFFERS);
+    assert_int_equal(rest.ns, ACKS_SLEEP_LEAST_NS);
+
+    rest = acks_choose(&past, ++others, much, none, now); /* something else came with it: */
+    assert_int_equal(rest.rx_after, 1);
+    assert_int_equal(rest.ns, none);
+    rest = acks_choose(&past, others, much, 300000, now + ACKS_QUIET_NS - 1); /* not yet quiet */
+    assert_int_equal(rest.rx_after, 1);
+    assert_int_equal(rest.ns, 300000);
+    now += ACKS_QUIET_NS;
+    rest = acks_choose(&past, others, 0, 300000, now); /* nothing came: the wait is for the acknowledgement */
+    assert_int_equal(rest.rx_after, 1);
+    assert_int_equal(rest.ns, 300000);
+    rest = acks_choose(&past, others, 1, 30000, now); /* never longer than that */
+    assert_int_equal(rest.rx_after, ACKS_BUFFERS);
+    assert_int_equal(rest.ns, 30000);
+
+    for (uint64_t limit = 2 * ACKS_SLEEP_LEAST_NS; limit < 4 * ACKS_SLEEP_MOST_NS; limit *= 2) { /* fast */
+        uint64_t pace = past.ns * ACKS_BUFFER_BYTES / ACKS_BUFFER_NS + 1;
+        rest = acks_choose(&past, others, pace, none, now);
+        assert_int_equal(rest.rx_after, ACKS_BUFFERS);
+        assert_int_equal(rest.ns, limit < ACKS_SLEEP_MOST_NS ? limit : ACKS_SLEEP_MOST_NS);
+    }
+    for (uint64_t limit = ACKS_SLEEP_MOST_NS / 2; limit > ACKS_SLEEP_LEAST_NS / 4; limit /= 2) { /* slow */
+        uint64_t pace = past.ns * ACKS_BUFFER_BYTES / ACKS_BUFFER_NS - 1;
+        rest = acks_choose(&past, others, pace, none, now);
+        assert_int_equal(rest.rx_after, ACKS_BUFFERS);
+        assert_int_equal(rest.ns, limit > ACKS_SLEEP_LEAST_NS ? limit : ACKS_SLEEP_LEAST_NS);
+    }
+}
+
+/* The same by connections: a stream brings the sleep about, other frames end it, and its end does. */
+static void test_sleep_in_a_stream(void **state)
+{
+    (void)state;
+    struct rig_options o = usual;
+    o.bytes = 2;
+    o.pace_ms = 1000000;
+    o.burst = 1;
+    const uint32_t mss = 1400, large = 8 * mss;
+    uint32_t at = 0;
+    uint64_t frames = 1000000;
+    rig_open(&o);
+    rig_run(300);
+    send_bulk(&at, ACKS_QUICK_BYTES + large - 1, mss);
+    assert_false(acks_busy());
+    for (unsigned n = 0; n < 30; n++) {
+        bool other = n == 10 || n == 11;
+        for (unsigned k = 0; k < 3; k++, at += large) /* more than ACKS_HOLD_BYTES in a millisecond */
+            rig_send(at, large, (uint16_t)mss);
+        frames += 3 + other;
+        assert_true(acks_busy());
+        struct acks_rest rest = acks_turn(frames, rig.now * 1000000);
+        assert_int_equal(rest.rx_after, n < 4 || (n >= 10 && n < 14) ? 1 : ACKS_BUFFERS);
+        if (n % 2 == 1)
+            rig.now++;
+    }
+    while (acks_busy()) {
+        rig.now++;
+        assert_int_equal(acks_turn(frames, rig.now * 1000000).rx_after, 1);
+    }
+    rig_close();
 }
 
 /* ---- random walks ---- */
@@ -453,6 +585,10 @@ int main(void)
         cmocka_unit_test_teardown(test_acknowledged_at_once, tear_down),
         cmocka_unit_test_teardown(test_acknowledged_together, tear_down),
         cmocka_unit_test_teardown(test_large_without_data, tear_down),
+        cmocka_unit_test_teardown(test_acknowledged_by_turn, tear_down),
+        cmocka_unit_test_teardown(test_requests_are_not_bulk, tear_down),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test_teardown(test_sleep_in_a_stream, tear_down),
         cmocka_unit_test_teardown(test_random_walks, tear_down),
     };
 

@@ -9,6 +9,7 @@ UNIT := $(BUILD)/unit
 unit_common := -std=gnu17 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -I. -idirafter tests/unit/host -MMD -MP
 unit_flags_asan := $(unit_common) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 # gcc says of each fence that ThreadSanitizer does not know it: none of them orders data, that is done by acquire and release.
+unit_flags_recorded := $(unit_flags_asan) -DRIG_RECORDED
 unit_flags_tsan := $(unit_common) -O1 -fsanitize=thread $(if $(findstring clang,$(UNIT_CC)),,-Wno-tsan)
 unit_flags_fast := $(unit_common) -O2
 # As the guest's memcpy and friends are compiled.
@@ -33,6 +34,14 @@ ring_event_test_kind := asan
 ring_event_test_sources := tests/unit/ring_event_test.c tests/unit/rig.c tests/unit/fake_device.c # includes split.c
 ring_lies_test_kind := asan
 ring_lies_test_sources := tests/unit/ring_lies_test.c tests/unit/rig.c tests/unit/fake_device.c drivers/virtio/split.c
+# The same with every operation recorded: a recorder changes nothing.
+unit_programs += ring_recorded_test ring_lies_recorded_test recorder_test
+ring_recorded_test_kind := recorded
+ring_recorded_test_sources := $(ring_test_sources) drivers/virtio/recorder.c
+ring_lies_recorded_test_kind := recorded
+ring_lies_recorded_test_sources := $(ring_lies_test_sources) drivers/virtio/recorder.c
+recorder_test_kind := asan
+recorder_test_sources := tests/unit/recorder_test.c tests/unit/rig.c tests/unit/fake_device.c drivers/virtio/split.c drivers/virtio/recorder.c
 ring_thread_sources := tests/unit/ring_thread_test.c tests/unit/fake_device.c drivers/virtio/split.c
 ring_thread_tsan_kind := tsan
 ring_thread_tsan_sources := $(ring_thread_sources)
@@ -91,7 +100,7 @@ rss_frames_test_sources := tests/unit/rss_frames_test.c tests/unit/rss_reference
 control_test_kind := asan
 control_test_sources := tests/unit/control_test.c tests/unit/fake_device.c drivers/virtio/control.c drivers/virtio/split.c
 net_rig_sources := tests/unit/net_rig.c tests/unit/fake_console.c tests/unit/fake_device.c drivers/virtio/net_queue.c \
-	drivers/virtio/split.c
+	drivers/virtio/split.c drivers/virtio/recorder.c
 net_receive_test_kind := asan
 net_receive_test_sources := tests/unit/net_receive_test.c $(net_rig_sources)
 net_watch_test_kind := asan
@@ -109,7 +118,7 @@ net_thread_tsan_sources := $(net_thread_sources)
 net_thread_fast_kind := fast
 net_thread_fast_sources := $(net_thread_sources)
 net_setup_sources := tests/unit/setup_rig.c $(modern_rig_sources) drivers/virtio/net.c drivers/virtio/net_queue.c \
-	drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+	drivers/virtio/split.c drivers/virtio/recorder.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
 net_test_kind := asan
 net_test_sources := tests/unit/net_test.c $(net_setup_sources)
 net_start_test_kind := asan
@@ -137,7 +146,7 @@ clauses_net_test_kind := asan
 clauses_net_test_sources := tests/unit/clauses_net_test.c $(net_rig_sources) net/offload.c
 clauses_setup_test_kind := asan
 clauses_setup_test_sources := tests/unit/clauses_setup_test.c tests/unit/clauses_rig.c tests/unit/fake_device.c $(modern_rig_sources) drivers/virtio/net.c \
-	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
+	drivers/virtio/net_queue.c drivers/virtio/split.c drivers/virtio/recorder.c drivers/virtio/device.c drivers/virtio/features.c drivers/virtio/control.c
 
 unit_programs += iperf3_text_test
 iperf3_text_test_kind := asan
@@ -181,11 +190,11 @@ endef
 $(foreach p,$(unit_programs),$(eval $(call unit_program,$(p))))
 
 define unit_kind
-$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk
+$(UNIT)/$(1)/%.o: %.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $$(dir $$@)
 	$$(UNIT_CC) $$(unit_flags_$(1)) -c -o $$@ $$<
 endef
-$(foreach k,asan tsan fast bare lwip,$(eval $(call unit_kind,$(k))))
+$(foreach k,asan recorded tsan fast bare lwip,$(eval $(call unit_kind,$(k))))
 $(UNIT)/upstream/%.o: $(LWIP_DIR)/src/%.c tests/unit/unit.mk $(BUILD)/deps.mk
 	@mkdir -p $(@D)
 	$(UNIT_CC) $(unit_flags_lwip) $(if $(findstring core/timeouts,$@),$(timeout_memory)) -w -c -o $@ $<

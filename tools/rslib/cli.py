@@ -1,11 +1,14 @@
 """The command line of tools/ringside: subcommands, their options, and one clear line for each mistake (exit status 2)."""
 import argparse
+import ipaddress
 import os
+import re
 import signal
 import sys
 
 from . import backend, run, testrun
 from .bench import main as bench
+from .conform import main as conform, report as conform_report
 from .common import UsageError
 
 VERSION = '0.1.0'
@@ -141,15 +144,46 @@ def _add_bench(commands):
     p.set_defaults(function=bench.main)
 
 
-def _add_missing(commands, name, text):
-    """A subcommand that a later version brings: says so, whatever it is given, and exits with 2."""
-    p = commands.add_parser(name, help=f'{text} (not in this version)', description=f'{text}. Not in this version.')
-    p.add_argument('rest', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+_CONFORM_NOTE = """
+Boots the guest with `conform` on each backend: it checks what the device does and prints TAP. The backends are listed by --list and
+described in docs/backends.md. What a backend needs is fetched the first time, into the cache; what cannot be had is skipped, with its
+reason. Results go to build/conform/: report.md, report.html, report.json.
 
-    def say(_):
-        print(f'ringside {name}: not implemented in version {VERSION}', file=sys.stderr)
-        return 2
-    p.set_defaults(function=say)
+exit status: 0 nothing failed, 1 a check or a whole run failed, 2 wrong command line or the one backend asked for cannot be run here.
+"""
+
+
+def _area(text):
+    if not re.fullmatch(r'[a-z][a-z0-9_]{0,14}', text):
+        raise UsageError(f"'{text}' is not an area; valid: {', '.join(conform_report.AREAS)}")
+    return text
+
+
+def _peer(text):
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise UsageError(f"'{text}' is not an IPv4 address; valid: A.B.C.D") from None
+
+
+def _add_conform(commands):
+    p = commands.add_parser('conform', help='check backends against the virtio specification', epilog=_CONFORM_NOTE, allow_abbrev=False,
+                            description='Checks whether backends do what the virtio specification says a device must.',
+                            formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--backend', action='append', default=[], metavar='NAME',
+                   help='only this backend, one of --list, vhost-user:SOCKET or dgram:PATH; may be given several times')
+    p.add_argument('--list', action='store_true', help='list the backends and run nothing')
+    p.add_argument('--area', type=_checked(_area), metavar='AREA', help=f'only these checks: {", ".join(conform_report.AREAS)}')
+    p.add_argument('--append', default='', metavar='WORDS', help='more words for the boot line, for example "features=-event_idx"')
+    p.add_argument('--peer', type=_checked(_peer), metavar='ADDRESS', help='who answers ARP and ping (default: the gateway)')
+    p.add_argument('--queues', type=_number('a number of queue pairs', 1, 256), default=1, metavar='N',
+                   help='for vhost-user:SOCKET: queue pairs and processors (default: 1)')
+    p.add_argument('--image', metavar='FILE', help='what to boot (default: build/ringside.elf)')
+    p.add_argument('--qemu', metavar='PROGRAM', help='the QEMU to run (default: qemu-system-x86_64)')
+    p.add_argument('--seconds', type=_number('a number of seconds', 1, 3600), default=180, metavar='S',
+                   help='how long a guest may take (default: 180)')
+    p.add_argument('--out', metavar='FOLDER', help='where the report goes (default: build/conform)')
+    p.set_defaults(function=conform.main)
 
 
 def parser():
@@ -160,7 +194,7 @@ def parser():
     _add_run(commands)
     _add_test(commands)
     _add_bench(commands)
-    _add_missing(commands, 'conform', 'boot the conformance image on a backend')
+    _add_conform(commands)
     return p, commands
 
 
@@ -172,8 +206,6 @@ def main(argv):
         whole.error(f'which command? valid: {valid} (--help tells more)')
     if not argv[0].startswith('-') and argv[0] not in commands.choices:
         whole.error(f"no command '{argv[0]}'; valid: {valid}")
-    if argv[0] == 'conform' and not {'-h', '--help'} & set(argv):
-        argv = argv[:1]     # its options are not known yet either
     options = whole.parse_args(argv)
     # Ending by signal leaves through the same clean-up as any other end.
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -468,6 +468,10 @@ class Guest:
                 raise
         self.expect_exit(expect, timeout)
 
+    def ended(self, timeout):
+        """Whether QEMU ends by itself within so long; exit_code is known then."""
+        return self._wait_end(timeout)
+
     def _wait_end(self, timeout):
         try:
             self._process.wait(timeout)

@@ -8,7 +8,7 @@ import re
 
 from .. import kvmlab
 from ..common import UsageError
-from . import clients, report, stats
+from . import clients, exits, report, stats
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 SECONDS = 1500          # of real time for one guest; a loaded machine takes three times as long as an idle one
@@ -65,13 +65,13 @@ def per_unit(runs):
 
 
 def run(place, kinds, netperf, lab, icount):
-    """Runs one place; returns {test: (rate, counters per unit)}. clients.ClientError if it fails."""
+    """Runs one place; returns ({test: (rate, counters per unit)}, exits.figures()). clients.ClientError if it fails."""
     kind = kinds[place.guest]
     extra = kind.extra()
     initrd = extra[extra.index('-initrd') + 1] if '-initrd' in extra else None
     variables = {'IMAGE': os.path.basename(kind.image), 'INITRD': os.path.basename(initrd) if initrd else '',
                  'APPEND': kind.append(place.words), 'READY': f'{place.guest}: ready', 'SMP': place.cpus,
-                 'VHOST': 'on' if place.vhost else 'off', 'CASES': cases(COUNTS)}
+                 'VHOST': 'on' if place.vhost else 'off', 'CASES': cases(COUNTS), 'TRACED': cases(exits.COUNTS)}
     with open(os.path.join(HERE, 'lab.job'), encoding='utf-8') as f:
         job = f.read()
     files = [kind.image, netperf] + ([initrd] if initrd else [])
@@ -79,7 +79,7 @@ def run(place, kinds, netperf, lab, icount):
     if done.status or '@done ' not in done.output:
         said = [line for line in done.output.splitlines() if line.strip()][-1:] or ['it said nothing']
         raise clients.ClientError(f'{place.name}: {done.meaning} ({done.status}): {said[0]}')
-    return {name: per_unit(runs) for name, runs in parse(done.output).items()}
+    return {name: per_unit(runs) for name, runs in parse(done.output).items()}, exits.figures(done.output, place.cpus)
 
 
 def places(names):
@@ -97,7 +97,7 @@ def tables(found, asked):
     """Blocks: rates with ratios, and exits and injections per unit. found: {(Place, test): [(rate, counters)]}."""
     base = next((p for p in asked if p.guest == 'linux'), None)
     rates = report.Block('Rates in instruction time', ['test', 'unit', 'aim', *(p.name for p in asked)], [])
-    exits = report.Block('KVM exits / interrupts injected / halts, per unit', ['test', 'per', *(p.name for p in asked)], [],
+    counts = report.Block('KVM exits / interrupts injected / halts, per unit', ['test', 'per', *(p.name for p in asked)], [],
                          [f'Aim for TCP_RR with vhost-net: at most {EXITS_AIM} exits when the guest halts, 1.1 when it polls.'])
     for name in COUNTS:
         test = clients.TESTS[name]
@@ -115,14 +115,15 @@ def tables(found, asked):
             counted.append(' / '.join(report.number(stats.spread([c.get(n, 0) for _, c in got]).median)
                                       for n in ('exits', 'irq_injections', 'halt_exits')))
         rates.rows.append(line)
-        exits.rows.append(counted)
+        counts.rows.append(counted)
     if base:
         rates.notes.append('= is the ratio to the Linux guest on the same backend.')
-    return [rates, exits]
+    return [rates, counts]
 
 
 def measure(kinds, netperf, rounds, say, workers):
-    """Runs all places, several at a time; returns ({(Place, test): [(rate, counters)]}, the places, {Place: error})."""
+    """Runs all places, several at a time; returns ({(Place, test): [(rate, counters)]}, {Place: [exits.figures()]}, the places,
+    {Place: error})."""
     try:
         lab = kvmlab.setup()
     except kvmlab.Unavailable as e:
@@ -130,21 +131,23 @@ def measure(kinds, netperf, rounds, say, workers):
     if (lab / 'thread').read_text().strip() != 'single':
         raise UsageError('the lab has no QEMU that can count instructions here (docs/nested-kvm.md)')
     by_name = {k.name: k for k in kinds}
-    asked, found, errors = places(list(by_name)), {}, {}
+    asked, found, traced, errors = places(list(by_name)), {}, {}, {}
 
     def one(place):
         """One run, with what came of it."""
         try:
-            return place, run(place, by_name, netperf, lab, 0), None
+            return place, *run(place, by_name, netperf, lab, 0), None
         except (clients.ClientError, kvmlab.LabError, OSError) as e:
-            return place, {}, str(e)
+            return place, {}, {}, str(e)
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        for number, (place, result, error) in enumerate(pool.map(one, asked * rounds), 1):
+        for number, (place, result, told, error) in enumerate(pool.map(one, asked * rounds), 1):
             for name, values in result.items():
                 found.setdefault((place, name), []).append(values)
+            if told:
+                traced.setdefault(place, []).append(told)
             if error:
                 errors[place] = error
             told = ', '.join(f'{name} {rate:,.0f}' for name, (rate, _) in result.items())
             say(f'[{number} of {len(asked) * rounds}] {place.name}: {error or told}')
-    return found, asked, errors
+    return found, traced, asked, errors

@@ -146,5 +146,5 @@ def describe(setup):
     """A set-up in a few words."""
     words = [f'{setup.cpus} core{"s" if setup.cpus > 1 else ""}']
     words += [f'{name}={value}' for name, value in setup.props]
-    words += setup.words.split() + (['counted'] if setup.counted else [])
+    words += setup.words.split() + (['counted'] if setup.counted else []) + (['vhost-user'] if setup.switched else [])
     return ' '.join(words)

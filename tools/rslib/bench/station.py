@@ -9,7 +9,7 @@ import time
 
 from ..netns import Netns
 from ..qemu import Guest, Machine
-from . import clients, stats
+from . import clients, stats, switch
 from .counter import Counter
 from .trace import EVENTS, Trace
 
@@ -21,13 +21,14 @@ METRICS = ('rx_interrupts', 'tx_interrupts', 'rx_kicks', 'tx_kicks', 'halts', 'r
 @dataclasses.dataclass(frozen=True)
 class Setup:
     """How guests are run, alike for all: processors, queue pairs (0: one per processor), properties of the network device,
-    further words for our guest's boot line, and whether it is to be counted: with the plugin, which slows a guest down, and
-    trace events."""
+    further words for our guest's boot line, whether it is to be counted: with the plugin, which slows a guest down, and
+    trace events; and whether a vhost-user switch is its device."""
     cpus: int = 1
     queues: int = 0
     props: tuple = ()
     words: str = ''
     counted: bool = False
+    switched: bool = False
 
     @property
     def pairs(self):
@@ -81,9 +82,11 @@ class Sample:
 def machine(kind, setup, workdir, counter=None):
     """The Machine for a guest of a kind."""
     queues = f',queues={setup.pairs}' if setup.pairs > 1 else ''
+    netdev = ['-netdev', f'tap,id=n0,ifname={clients.DEVICE},script=no,downscript=no{queues}']
     props = {'mq': 'on', 'vectors': 2 * setup.pairs + 2} if setup.pairs > 1 else {}
-    return Machine(kind.image, smp=setup.cpus, memory='256M', append=kind.append(setup.words),
-                   netdev=['-netdev', f'tap,id=n0,ifname={clients.DEVICE},script=no,downscript=no{queues}'],
+    return Machine(kind.image, smp=setup.cpus, memory=switch.MEMORY, append=kind.append(setup.words),
+                   machine='q35' + (',memory-backend=mem0' if setup.switched else ''),
+                   netdev=switch.netdev(workdir, setup.pairs) if setup.switched else netdev,
                    props={**props, **dict(setup.props)}, extra=[*kind.extra(), *(counter.argv() if counter else [])],
                    trace=list(EVENTS) if setup.counted else [],
                    trace_file=os.path.join(workdir, 'trace') if setup.counted else '')
@@ -138,7 +141,8 @@ class Station:
             count = self.counter.total() - before
             found.update(instructions=count.instructions, rep_steps=count.rep_steps, polled=count.polled, wakes=count.wakes)
             events = self._trace.read()
-            found.update({f'{what}_{way}': n for (what, way), n in events.items()})
+            if not self.setup.switched:
+                found.update({f'{what}_{way}': n for (what, way), n in events.items()})
         found['frames'], found['frames_sent'] = self.frames() - frames, self.frames(sent=True) - sent
         after = self.metrics() if metrics else {}
         found.update({f'guest_{name}': after[name] - before_metrics[name] for name in after})
@@ -186,19 +190,24 @@ class Station:
         _, found = self.observe(lambda: time.sleep(seconds), metrics=False)
         return self._sample(clients.Result(seconds, 0, seconds), found, seconds)
 
-    @staticmethod
-    def _sample(result, found, units):
+    def _sample(self, result, found, units):
         each = {name: max(n, 0) / units for name, n in found.items()}      # below 0: the shorter run had one more of it
         own = {name.removeprefix('guest_'): n for name, n in each.items() if name.startswith('guest_')}
         counted = {name: n for name, n in each.items() if not name.startswith(('guest_', 'frames'))}
+        if self.setup.switched and own:         # the guest's word; without MSI-X an interrupt counts for both queues
+            counted.update(kicks_rx=own['rx_kicks'], kicks_tx=own['tx_kicks'], interrupts_rx=own['rx_interrupts'], interrupts_tx=0)
         return Sample(units, result.rate, result.seconds, result.lost, result.mean_us, result.p99_us, **counted, guest=own)
 
 
 @contextlib.contextmanager
 def running(kind, setup, netperf, plugin=None, polling=()):
     """Boots a guest; yields its Station once it is ready and quiet. Nothing is left afterwards."""
-    with tempfile.TemporaryDirectory(prefix='ringside-bench-') as work, Netns() as netns:
-        netns.tap(clients.DEVICE, [f'{clients.HOST}/{clients.PREFIX}', 'fd00::1/64', 'fe80::1/64'], setup.pairs)
+    with tempfile.TemporaryDirectory(prefix='ringside-bench-') as work, Netns() as netns, contextlib.ExitStack() as stack:
+        addresses = [f'{clients.HOST}/{clients.PREFIX}', 'fd00::1/64', 'fe80::1/64']
+        if setup.switched:
+            stack.enter_context(switch.running(netns, work, clients.DEVICE, addresses, setup.pairs))
+        else:
+            netns.tap(clients.DEVICE, addresses, setup.pairs)
         counter = Counter(plugin, work, setup.cpus, polling if kind.ours else ()) if setup.counted else None
         with Guest(machine(kind, setup, work, counter), netns=netns) as guest:
             station = Station(kind, setup, netns, guest, counter, Trace(os.path.join(work, 'trace')), netperf)
