@@ -281,15 +281,18 @@ static void take_sent(void)
 
 /* ---- the core's loop ---- */
 
+static uint64_t doze_ns; /* how long acknowledgements that wait let the core sleep */
+
 void stack_turn(void)
 {
+    doze_ns = UINT64_MAX;
     net_clock();
     net_netif_reclaim(stack_netif);
     net_netif_receive(stack_netif, 64);
     steer_receive(64);
     sys_check_timeouts();
     if (acks_busy())
-        acks_turn(net_rig.pair->rx_stats.packets, net_time());
+        doze_ns = acks_turn(net_rig.pair->rx_stats.packets, net_time()).ns;
     steer_flush();
     net_netif_flush(stack_netif);
     virtnet_flush(net_rig.pair);
@@ -305,11 +308,10 @@ void stack_pass(uint32_t ms)
     uint64_t end = now + (uint64_t)ms * 1000000;
     for (unsigned steps = 0; now < end; steps++) {
         uint64_t wait = (uint64_t)sys_timeouts_sleeptime() * 1000000;
-        uint64_t acks = acks_turn(net_rig.pair->rx_stats.packets, net_time()).ns;
         must(steps < STEPS_MOST);
         if (steer_pending() || (net_netif_waiting(stack_netif) && !stack_busy))
             wait = 10000000;
-        wait = wait < acks ? wait : acks;
+        wait = wait < doze_ns ? wait : doze_ns;
         now += wait < 100000 ? 100000 : wait < end - now ? wait : end - now;
         stack_turn();
     }
