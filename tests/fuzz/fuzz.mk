@@ -13,7 +13,7 @@ fuzz_acpi := $(acpi_rig_sources)
 fuzz_requests := apps/iperf3/text.c apps/netserver/record.c kernel/ipaddr.c
 # The whole guest above its driver, the servers and lwIP (its sources are compiled once for all folders).
 fuzz_stack := tests/fuzz/stack.c $(net_rig_sources) $(addprefix net/,netif.c buffer.c datagrams.c join.c offload.c segment.c acks.c pcb_hash.c \
-	timewait.c ether.c reassemble.c counters.c steer.c rss.c port/port.c port/chksum.c port/timeout_memory.c) kernel/mailbox.c drivers/virtio/features.c \
+	timewait.c ether.c reassemble.c counters.c steer.c rss.c port/port.c port/chksum.c port/timeout_memory.c) kernel/mailbox.c kernel/trace.c drivers/virtio/features.c \
 	$(addprefix apps/,chargen.c discard.c echo.c http.c iperf2.c metrics.c tcp_server.c status_page.S) $(wildcard apps/iperf3/*.c \
 	apps/netserver/*.c)
 fuzz_stack_objects := $(patsubst %.c,$(BUILD)/fuzz-upstream/%.o,$(lwip_sources))
