@@ -344,6 +344,7 @@ void stack_start(void)
     net_rig.net.transport.ops->notify(&net_rig.net.transport, &net_rig.pair->rx);
     area.pairs = 1;
     area.net = &net_rig.net;
+    area.core[0].pair = net_rig.pair;
     void *mail = NULL;
     must(posix_memalign(&mail, 128, mailbox_bytes(1, 16)) == 0);
     area.mailboxes = mailbox_system_init(mail, 1, 16);
