@@ -9,7 +9,7 @@ import struct
 import pytest
 from helpers import ROOT, one_line, tool
 
-from rslib.conform import backends, html as page, known, local, main, nested, peer, protocol, report
+from rslib.conform import backends, html as page, known, kvm, local, main, nested, peer, protocol, report
 from rslib.kvmlab import Result
 
 GOOD = """\
@@ -157,6 +157,37 @@ class Tags(html.parser.HTMLParser):
     def handle_endtag(self, tag):
         assert self.open and self.open[-1] == tag, f'</{tag}> in {self.open}'
         self.open.pop()
+
+
+COUNTED = {'unit': 'transaction', 'units': 100, 'frames_to_guest': 100, 'frames_from_guest': 100, 'exits': {'halt': 50, 'nested page fault': 100},
+           'msr': {}, 'user_space': {}, 'ioeventfd': {'transmit': 100}, 'raised': {'irqfd': 50}, 'injected': 50}
+KVM = {'head': 'then & there', 'guests': [{'name': 'ours', 'tests': {'TCP_RR': COUNTED}},
+                                          {'name': 'theirs', 'tests': {'TCP_RR': {**COUNTED, 'exits': {'halt': 200}}}}]}
+
+
+def test_kvm_counts_are_taken_up(tmp_path):
+    path = tmp_path / 'kvm-exits.json'
+    path.write_text(json.dumps(KVM))
+    counts = kvm.load(str(path))
+    heads, lines = kvm.table(counts)
+    assert heads == ['test', 'per', 'what', 'ours', 'theirs']
+    told = {line[2]: line[3:] for line in lines}
+    assert all(line[:2] == ['TCP_RR', 'transaction'] for line in lines)
+    assert told['exits'] == ['1.50', '2.00'] and told['- nested page fault'] == ['1.00', '0.00']
+    assert told['interrupts injected'] == ['0.50', '0.50'] and told['notifications by ioeventfd'] == ['1.00', '1.00']
+    text, html = report.as_markdown(columns(), [], counts), page.page(columns(), [], counts)
+    assert '| TCP_RR | transaction | exits | 1.50 | 2.00 |' in text and '<td>exits</td><td>1.50</td><td>2.00</td>' in html
+    assert 'then &amp; there' in html and report.as_data(columns(), [], counts)['kvm'] == KVM
+    assert kvm.MISSING in report.as_markdown(columns(), [])
+
+
+@pytest.mark.parametrize('text', ['', 'nonsense', '[]', '{"head": "x"}', '{"head": "x", "guests": []}', '{"head": 1, "guests": [{"tests": {}}]}',
+                                  '{"head": "x", "guests": [{"name": "a", "tests": {"TCP_RR": {"unit": "transaction"}}}]}'])
+def test_kvm_counts_that_make_no_sense_are_left_out(text, tmp_path):
+    path = tmp_path / 'kvm-exits.json'
+    assert kvm.load(str(path)) is None
+    path.write_text(text)
+    assert kvm.load(str(path)) is None
 
 
 def test_html():

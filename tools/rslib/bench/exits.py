@@ -110,6 +110,19 @@ def _order(lists):
     return out
 
 
+def lines(told, asked):
+    """[[test, per, what, a number for each of asked]]: per unit, and of streams per frame. told: {one of asked: figures()}."""
+    out = []
+    for name in COUNTS:
+        for per, key in filter(None, ((clients.TESTS[name].unit, 'units'), FRAMES.get(name))):
+            of = {p: (dict(_rows(t[name])), t[name][key]) for p, t in told.items() if name in t}
+            for what in _order(rows for rows, _ in of.values()):
+                cells = [of.get(p) for p in asked]
+                out.append([name, per, what] + ['failed' if c is None else report.number(c[0].get(what, 0) / c[1] if c[1] else None)
+                                                for c in cells])
+    return out
+
+
 def table(found, asked):
     """A block: per unit, and of streams per frame. found: {Place: [figures()]}, of which the first round is shown."""
     block = report.Block('KVM by tracepoints: exits by reason, notifications, interrupts, per unit',
@@ -117,14 +130,7 @@ def table(found, asked):
                          ['Counted one by one, in runs of their own. An ioeventfd is written within the exit: a nested page fault that '
                           'KVM handles itself. Through irqfd: raised in the kernel, by vhost-net. Exits include those that KVM ends at '
                           'once, which its own counter leaves out.'])
-    told = {place: runs[0] for place, runs in found.items() if runs}
-    for name in COUNTS:
-        for per, key in filter(None, ((clients.TESTS[name].unit, 'units'), FRAMES.get(name))):
-            of = {p: (dict(_rows(t[name])), t[name][key]) for p, t in told.items() if name in t}
-            for what in _order(rows for rows, _ in of.values()):
-                cells = [of.get(p) for p in asked]
-                block.rows.append([name, per, what] + ['failed' if c is None else report.number(c[0].get(what, 0) / c[1] if c[1] else None)
-                                                       for c in cells])
+    block.rows += lines({place: runs[0] for place, runs in found.items() if runs}, asked)
     return block
 
 

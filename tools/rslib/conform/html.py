@@ -1,6 +1,7 @@
 """The report of `ringside conform` as one page without anything outside it: light and dark, and on a phone each check is a card."""
 from html import escape
 
+from . import kvm
 from .protocol import FAIL, NOT_OFFERED, PASS, SKIPPED
 from .report import CANNOT, MEANING, RAN, alike, failures, features, names, reproduce, rows
 
@@ -18,7 +19,8 @@ summary { cursor: pointer; } ul { padding-left: 1.2rem; } dl { display: grid; gr
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 .sum { display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; align-items: baseline; }
 .sum .n { font-weight: 600; } .bad { color: var(--fail); font-weight: 600; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
+td, th { padding: .15rem .6rem .15rem 0; text-align: left; border-top: 1px solid var(--line); }
 .head, .row { display: grid; grid-template-columns: minmax(16rem, 26rem) repeat(var(--n), 2.8rem); gap: 2px; align-items: stretch; }
 .grid { min-width: max-content; } .head > span { writing-mode: vertical-rl; transform: rotate(180deg); justify-self: center; padding: .3rem 0; }
 .head > b { align-self: end; } details.c { border-top: 1px solid var(--line); } details.c > summary { list-style: none; }
@@ -113,14 +115,23 @@ def _backend(c):
             f'<dl>{pairs}</dl>' + _details("QEMU's command", _pre(c.command)) + _details('console', _pre(c.console.strip())))
 
 
-def page(columns, head):
-    """The whole page."""
+def _kvm(counts):
+    head = f'<h2>{escape(kvm.TITLE)}</h2>'
+    if counts is None:
+        return f'{head}<p>{escape(kvm.MISSING)}</p>'
+    heads, lines = kvm.table(counts)
+    return (f'{head}<p>{escape(counts["head"])}</p><div class=scroll><table><tr>' + ''.join(f'<th>{escape(h)}</th>' for h in heads) + '</tr>' +
+            ''.join('<tr>' + ''.join(f'<td>{escape(cell)}</td>' for cell in line) + '</tr>' for line in lines) + '</table></div>')
+
+
+def page(columns, head, counts=None):
+    """The whole page. counts: kvm.load()'s."""
     ran = [c for c in columns if c.status == RAN]
     keys = rows(ran)
     legend = '<p class=key>' + ' '.join(f'<span class={look}>{word}</span>' for look, word in _SHOWN.values()) + f' {escape(MEANING)} A row opens.</p>'
     body = ['<h1>Backend conformance</h1>', *(f'<p>{escape(line)}</p>' for line in head), '<h2>Backends</h2>', _summary(columns), _failures(ran)]
     if keys:
         body += ['<h2>Checks</h2>', legend, _grid(ran, 'check, by section of virtio 1.3', ''.join(_row(key, ran) for key in keys))]
-    body += [_offers(ran), '<h2>Evidence by backend</h2>' if ran else '', *(_backend(c) for c in ran)]
+    body += [_offers(ran), _kvm(counts), '<h2>Evidence by backend</h2>' if ran else '', *(_backend(c) for c in ran)]
     return ('<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content="width=device-width, initial-scale=1">'
             f'<title>Backend conformance</title><style>{_STYLE}</style></head><body>' + '\n'.join(body) + '</body></html>\n')

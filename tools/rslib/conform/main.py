@@ -8,7 +8,7 @@ import time
 
 from ..common import UsageError, build_dir, packages, shown
 from ..netns import NetnsError
-from . import backends, html, known, protocol, report
+from . import backends, html, known, kvm, protocol, report
 from .local import Ask, Unavailable
 
 
@@ -47,8 +47,9 @@ def _take(column, raw, prefix):
 
 def write(folder, columns, head):
     """Writes the three reports; returns the paths."""
-    made = {'report.md': report.as_markdown(columns, head), 'report.html': html.page(columns, head),
-            'report.json': json.dumps(report.as_data(columns, head), indent=1) + '\n'}
+    counts = kvm.load()
+    made = {'report.md': report.as_markdown(columns, head, counts), 'report.html': html.page(columns, head, counts),
+            'report.json': json.dumps(report.as_data(columns, head, counts), indent=1) + '\n'}
     for name, text in made.items():
         with open(os.path.join(folder, name), 'w', encoding='utf-8') as f:
             f.write(text)

@@ -1,7 +1,7 @@
 """The report of `ringside conform`: as data, as Markdown, and (html.py) as a page."""
 import dataclasses
 
-from . import known
+from . import known, kvm
 from .protocol import FAIL, NOT_OFFERED, PASS, SKIPPED, STATES, Outcome
 
 RAN, CANNOT = 'ran', 'cannot'
@@ -66,12 +66,12 @@ def features(columns):
     return sorted(offers.items())
 
 
-def as_data(columns, head):
-    """What report.json holds."""
+def as_data(columns, head, counts=None):
+    """What report.json holds. counts: kvm.load()'s."""
     def checks(column):
         return [{'number': c.number, 'area': c.area, 'section': c.section, 'text': c.text, 'state': c.state, 'reason': c.reason,
                  'evidence': [{'key': k, 'value': v} for k, v in c.evidence]} for c in column.outcome.checks]
-    return {'format': 1, 'head': head, 'backends': [{
+    return {'format': 1, 'head': head, 'kvm': counts, 'backends': [{
         'name': c.name, 'about': c.about, 'status': c.status, 'reason': c.reason, 'seconds': round(c.seconds, 1),
         'good': c.status == RAN and not c.failed, 'faults': c.outcome.faults, 'counts': {state: c.outcome.count(state) for state in STATES},
         'device': [{'key': k, 'value': v} for k, v in c.outcome.device], 'facts': [{'key': k, 'value': v} for k, v in c.facts],
@@ -124,8 +124,8 @@ def evidence_text(check):
     return '\n'.join(lines + [f'{key}: {value}' if key else value for key, value in check.notes])
 
 
-def as_markdown(columns, head):
-    """The whole report."""
+def as_markdown(columns, head, counts=None):
+    """The whole report. counts: kvm.load()'s."""
     ran = [c for c in columns if c.status == RAN]
     out = ['# Backend conformance\n', *(f'{line}\n' for line in head)]
     out += ['## Backends\n', _table(['backend', 'is', 'result', 's'], [
@@ -150,6 +150,12 @@ def as_markdown(columns, head):
     if offers := features(ran):
         out += ['## Features offered\n', _table(['feature', *(c.name for c in ran)], [
             [name, *('yes' if c.name in who else '' for c in ran)] for name, who in offers])]
+    out.append(f'## {kvm.TITLE}\n')
+    if counts is None:
+        out.append(kvm.MISSING + '\n')
+    else:
+        heads, lines = kvm.table(counts)
+        out += [_cell(counts['head']) + '\n', _table(heads, [map(_cell, line) for line in lines])]
     out.append('## Evidence\n')
     for c in ran:
         out.append(f'### {c.name}\n')
