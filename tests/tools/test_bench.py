@@ -1,5 +1,6 @@
 """tools/rslib/bench: what it reads, counts, sums up and prints; the short form of the bench itself on a real guest."""
 import json
+import math
 import os
 import re
 import shutil
@@ -164,26 +165,29 @@ buffer: .skip 512
 
 @pytest.fixture(scope='module', name='program')
 def make_program(tmp_path_factory):
-    """A linked program with an inlined function."""
+    """A linked program with an inlined function, and one in an executable segment of its own far behind the others."""
     folder = tmp_path_factory.mktemp('profile')
     (folder / 'a.c').write_text('static inline __attribute__((always_inline)) int inner(int a) { return a * 77 + 5; }\n'
                                 '__attribute__((noinline)) int outer(int a) { return inner(a) ^ a; }\n'
                                 '__attribute__((noinline)) int other(int a) { return outer(a) - a * 3; }\n'
-                                'int entry(void) { return other(3); }\n')
+                                'int entry(void) { return other(3); }\n'
+                                '__attribute__((section(".checks"))) int check(int a) { return outer(a) + 1; }\n')
     path = str(folder / 'program')
     subprocess.run(['gcc', '-g', '-O1', '-ffreestanding', '-fPIE', '-fno-asynchronous-unwind-tables', '-fcf-protection=none',
                     '-static-pie', '-nostdlib', '-Wl,--no-dynamic-linker,-z,norelro,-e,entry,-Ttext-segment=0x200000,--build-id=none',
-                    '-o', path, str(folder / 'a.c')], check=True, timeout=60)
+                    '-Wl,--section-start=.checks=0x280000', '-o', path, str(folder / 'a.c')], check=True, timeout=60)
     return symbols.Program(path)
 
 
 def blocks_of(program, base, times):
     """Blocks as if each function of a copy at base were one, run so many times."""
-    starts = [offset for offset, _ in program.functions] + [program.text_at + len(program.text)]
     found = {}
-    for start, end in zip(starts, starts[1:]):
+    starts = [offset for offset, _ in program.functions]
+    for start, following in zip(starts, starts[1:] + [math.inf]):
+        at, text = next((at, text) for at, text in program.texts if at <= start < at + len(text))
+        end = min(following, at + len(text))
         inside = [a for a in symbols.instructions(program.path) if start <= a - program.base < end]
-        text = program.text[start - program.text_at:end - program.text_at]
+        text = text[start - at:end - at]
         found[counter.Block(base + start, len(inside), end - start, text[:28])] = (times, times * len(inside), 0)
     return found
 
@@ -202,12 +206,13 @@ def test_histogram_by_function(program):
 def test_histogram_of_a_copy_elsewhere(program):
     base = 0x7654000
     lines = profile.histogram(program, blocks_of(program, base, 6), [base])
-    assert {line.name for line in lines} == {'outer', 'other', 'entry'} and all(line.calls == 6 for line in lines)
+    assert {line.name for line in lines} == {'outer', 'other', 'entry', 'check'} and all(line.calls == 6 for line in lines)
     assert profile.histogram(program, blocks_of(program, base, 6), [program.base])[0].name == profile.ELSEWHERE
 
 
 def test_copies_are_found_by_their_bytes(program, monkeypatch):
     monkeypatch.setattr(symbols, 'MIN_VOTES', 3)
+    assert len(program.texts) == 2
     blocks = {**blocks_of(program, program.base, 1), **blocks_of(program, 0x7654000, 1)}
     assert sorted(symbols.find_copies(program, blocks)) == [program.base, 0x7654000]
     assert symbols.find_copies(program, {counter.Block(0x5000 + i, 2, 3, bytes([i, 7, 9])): (1, 2, 0) for i in range(9)}) == []

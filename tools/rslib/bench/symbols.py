@@ -18,7 +18,8 @@ MIN_VOTES = 8       # blocks that must agree before a stretch of memory is taken
 
 
 class Program:
-    """A linked program: its executable bytes and its functions, by offset from its lowest address."""
+    """A linked program: its executable segments, [(offset, bytes), ...], and its functions, by offset from its lowest address.
+    The first segment is in every copy; what follows it may be loaded by request only."""
 
     def __init__(self, path):
         with open(path, 'rb') as f:
@@ -26,33 +27,39 @@ class Program:
         elf = Elf(data)
         self.path = path
         self.base = elf.base()
-        self.text, self.text_at = b'', 0
-        for kind, flags, offset, vaddr, _, filesz, _, _ in elf.segments:
-            if kind == PT_LOAD and flags & PF_X:
-                self.text, self.text_at = data[offset:offset + filesz], vaddr - self.base
+        self.texts = [(vaddr - self.base, data[offset:offset + filesz])
+                      for kind, flags, offset, vaddr, _, filesz, _, _ in elf.segments if kind == PT_LOAD and flags & PF_X]
         self.functions = elf.functions()
         self._offsets = [offset for offset, _ in self.functions]
 
     def function(self, offset):
-        """(offset, name) of the function that the offset lies in; None before the first and outside of the text."""
-        if not self.text_at <= offset < self.text_at + len(self.text):
+        """(offset, name) of the function that the offset lies in; None before the first and outside of the texts."""
+        if not any(at <= offset < at + len(text) for at, text in self.texts):
             return None
         at = bisect.bisect_right(self._offsets, offset) - 1
         return self.functions[at] if at >= 0 else None
 
     def places(self, block):
         """Where in the program a block could be, as offsets: its bytes are there, at the same place within a page."""
-        found, at = [], self.text.find(block.first)
-        while at >= 0:
-            if (self.text_at + at) % PAGE == block.address % PAGE:
-                found.append(self.text_at + at)
-            at = self.text.find(block.first, at + 1)
+        found = []
+        for start, text in self.texts:
+            at = text.find(block.first)
+            while at >= 0:
+                if (start + at) % PAGE == block.address % PAGE:
+                    found.append(start + at)
+                at = text.find(block.first, at + 1)
         return found
 
     def has(self, block, base):
         """Whether the block's bytes are the program's, if a copy of it lies at base."""
-        at = block.address - base - self.text_at
-        return at >= 0 and self.text[at:at + len(block.first)] == block.first and bool(block.first)
+        offset = block.address - base
+        return bool(block.first) and any(text[offset - at:offset - at + len(block.first)] == block.first
+                                         for at, text in self.texts if offset >= at)
+
+    def extent(self):
+        """(first, end) of the first executable segment, as offsets."""
+        at, text = self.texts[0] if self.texts else (0, b'')
+        return at, at + len(text)
 
 
 def find_copies(program, blocks):
@@ -63,11 +70,11 @@ def find_copies(program, blocks):
             for offset in program.places(block):
                 votes[block.address - offset] += 1
     copies = []
+    _, size = program.extent()
     for base, count in votes.most_common():
         if count < MIN_VOTES:
             break
-        end = base + program.text_at + len(program.text)
-        if base % PAGE == 0 and all(end <= other or base >= other + program.text_at + len(program.text) for other in copies):
+        if base % PAGE == 0 and all(base + size <= other or base >= other + size for other in copies):
             copies.append(base)
     return copies
 
