@@ -193,6 +193,12 @@ static inline __attribute__((always_inline)) bool send_short(struct interface *i
     return virtnet_send(in->pair, slot, in->pair->header + p->tot_len, NULL, 0);
 }
 
+/* The same for one that is as long as slots have room for. */
+static __attribute__((noinline)) bool send_whole(struct interface *in, const struct pbuf *p)
+{
+    return send_short(in, p);
+}
+
 /* A longer frame: its first bytes into the slot, the rest from where it lies. Takes a reference of its own. */
 static __attribute__((noinline)) bool send_long(struct interface *in, struct pbuf *p)
 {
@@ -232,6 +238,8 @@ static __attribute__((noinline)) bool send_copy(struct interface *in, const stru
 
 static __attribute__((noinline)) bool send_pieces(struct interface *in, struct pbuf *p)
 {
+    if (p->gso_size == 0 && p->tot_len <= in->pair->slot_room - VIRTNET_HEADER_HASH)
+        return send_whole(in, p);
     uint16_t pieces = pieces_of(p);
     if (pieces > VIRTNET_TX_PIECES || pieces + 1 > virtqueue_max_pieces(&in->pair->tx))
         return send_copy(in, p);

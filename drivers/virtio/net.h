@@ -25,6 +25,7 @@
 #define VIRTNET_TX_PIECES    20 /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_WATCH_NS     500000000u /* how often virtnet_watch() is to be called */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
+#define VIRTNET_INLINE_WHOLE 1552 /* without VIRTIO_F_INDIRECT_DESC: or all of one that is not segmented */
 
 /* A receive buffer. The device writes into data[]; the glue keeps its own state of the buffer in owner[]. */
 struct rx_buffer {
@@ -49,7 +50,7 @@ struct virtnet_frame {
     uint32_t bytes; /* without the header; as virtnet_receive() counted them */
     struct rx_buffer *buffer[VIRTNET_FRAME_PIECES];
     uint32_t length[VIRTNET_FRAME_PIECES]; /* bytes written into each, the first one's header included */
-    uint8_t flags;               /* VIRTIO_NET_HDR_F_*, only as negotiated and checked against the frame, and */
+    uint8_t flags;               /* VIRTIO_NET_HDR_F_*, checked against the frame and what was negotiated, and */
 #define VIRTNET_FRAME_LARGE 0x80 /* none of the header's: the frame stands for several (gso_type) */
 #define VIRTNET_FRAME_UDP   0x40 /* nor this: and those are datagrams, with gso_size bytes of data each */
     uint8_t hash_report;         /* VIRTIO_NET_HASH_REPORT_*; 0: the device gives no hash */
@@ -59,9 +60,9 @@ struct virtnet_frame {
 
 /* Room for one frame that is being sent: the header, and what the driver changes of the frame or copies. */
 struct tx_slot {
-    void *token;          /* the glue's, given back on completion; NULL: nothing to give back */
-    struct tx_slot *next; /* while free */
-    _Alignas(16) uint8_t data[VIRTNET_INLINE];
+    void *token;                 /* the glue's, given back on completion; NULL: nothing to give back */
+    struct tx_slot *next;        /* while free */
+    _Alignas(16) uint8_t data[]; /* of the pair's slot_room */
 };
 
 struct virtnet_rx_stats {
@@ -98,6 +99,7 @@ struct virtnet_pair {
     uint16_t number;
     uint16_t header;      /* bytes of the virtio-net header */
     uint16_t refill_from; /* receive buffers are posted when the ring has room for so many */
+    uint16_t slot_room;   /* bytes in a transmit slot: VIRTNET_INLINE or VIRTNET_INLINE_WHOLE */
     struct virtqueue rx, tx;
     struct rx_pool pool;
     struct tx_slot *free_slot;

@@ -90,12 +90,18 @@ static bool make_pool(struct virtnet_pair *pair)
     return true;
 }
 
+/* Where every piece takes a descriptor of the ring, a frame of usual length is copied and takes one: so the ring holds
+ * twice as many, and a backend that copes with frames in one descriptor alone (passt) gets no others. */
 static bool make_slots(struct virtnet_pair *pair)
 {
-    struct tx_slot *slot = heap_alloc_aligned(sizeof *slot * pair->tx.size, 64);
-    if (slot == NULL)
+    bool whole = !virtnet_has(pair->net, VIRTIO_RING_F_INDIRECT_DESC);
+    pair->slot_room = whole ? VIRTNET_INLINE_WHOLE : VIRTNET_INLINE;
+    size_t each = sizeof(struct tx_slot) + pair->slot_room;
+    char *mem = heap_alloc_aligned(each * pair->tx.size, 64);
+    if (mem == NULL)
         return false;
-    for (uint16_t i = 0; i < pair->tx.size; i++, slot++) {
+    for (uint16_t i = 0; i < pair->tx.size; i++) {
+        struct tx_slot *slot = (struct tx_slot *)(mem + each * i);
         slot->next = pair->free_slot;
         pair->free_slot = slot;
     }
@@ -257,7 +263,7 @@ bool virtnet_receive(struct virtnet_pair *pair, struct virtnet_frame *frame)
             drop(frame);
             continue;
         }
-        frame->flags = virtnet_has(net, VIRTIO_NET_F_GUEST_CSUM) ? h.flags & CSUM_FLAGS : 0;
+        frame->flags = h.flags & CSUM_FLAGS; /* a device that vouches without GUEST_CSUM (passt) is believed too */
         frame->hash_report = 0;
         if (pair->header == VIRTNET_HEADER_HASH)
             read_hash(frame);

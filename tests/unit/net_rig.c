@@ -211,13 +211,14 @@ void net_rig_check_slots(void)
 {
     static uint8_t seen[VIRTQUEUE_MAX_SIZE];
     uint32_t count = net_rig.pair->tx.size;
+    size_t each = sizeof(struct tx_slot) + net_rig.pair->slot_room;
 
     memset(seen, 0, count);
     for (const struct tx_slot *s = net_rig.pair->free_slot; s; s = s->next)
-        see(seen, number_of(s, 3, sizeof(*s), count), "free");
-    see_ring(seen, &net_rig.pair->tx, 3, sizeof(struct tx_slot), count);
+        see(seen, number_of(s, 3, each, count), "free");
+    see_ring(seen, &net_rig.pair->tx, 3, each, count);
     for (unsigned i = 0; i < net_rig.slot_count; i++)
-        see(seen, number_of(net_rig.slot[i], 3, sizeof(struct tx_slot), count), "the test's");
+        see(seen, number_of(net_rig.slot[i], 3, each, count), "the test's");
     check_all_seen(seen, count);
 }
 

@@ -93,7 +93,7 @@ static void test_slots(void **state)
                 assert_non_null(slot[n]);
                 for (unsigned k = 0; k < net_rig.pair->header; k++)
                     assert_int_equal(slot[n]->data[k], 0);
-                fill(slot[n], 0xff, sizeof(slot[n]->data));
+                fill(slot[n], 0xff, net_rig.pair->slot_room);
             }
             assert_null(virtnet_slot(net_rig.pair));
             uint64_t seed = 1;

@@ -338,6 +338,41 @@ static void test_header_length(void **state)
     }
 }
 
+/* Without indirect tables a frame that is not segmented is in one descriptor, however lwIP made it, and lwIP has its
+ * memory back at once; with them a long one is sent from where it lies. */
+static void test_one_descriptor(void **state)
+{
+    static const uint32_t pieces[] = { 0, 300, 100 };
+
+    for (unsigned n = 0; n < COUNT_OF(pieces) * 4; n++) {
+        bool six = n & 1, indirect = n & 2;
+        uint32_t headers = 14 + (six ? 40 : 20) + 32;
+        open_netif(16, 64, HASH | (indirect ? INDIR : 0));
+        for (uint32_t data = 0; data <= 1514 - headers; data++) {
+            struct pbuf *p = make_segment(six, data, pieces[n / 4], 0);
+            assert_int_equal(netif->linkoutput(netif, p), ERR_OK);
+            bool whole = !indirect || headers + data <= VIRTNET_INLINE - VIRTNET_HEADER_HASH;
+            assert_int_equal(p->ref, whole ? 1 : 2);
+            net_rig_flush();
+            struct fake_chain chain;
+            assert_true(fake_device_take(&net_rig.tx, &chain));
+            assert_int_equal(chain.pieces == 1, whole);
+            const uint8_t *b = (const uint8_t *)(uintptr_t)chain.piece[0].addr + VIRTNET_HEADER_HASH;
+            assert_int_equal(chain.readable, VIRTNET_HEADER_HASH + headers + data);
+            for (uint32_t i = headers; whole && i < headers + data; i++)
+                if (b[i] != net_rig_byte(5, i))
+                    check(false, "byte %u of %u", i, headers + data);
+            fake_device_return(&net_rig.tx, 0, 0);
+            fake_device_publish(&net_rig.tx);
+            net_netif_reclaim(netif);
+            assert_int_equal(p->ref, 1);
+            pbuf_free(p);
+        }
+        net_rig_check_slots();
+        close_netif(state);
+    }
+}
+
 /* Without its mark a frame longer than the MTU allows is nothing that a device can send. */
 static void test_mark_lost(void **state)
 {
@@ -371,6 +406,7 @@ int main(void)
         cmocka_unit_test_teardown(test_kept_and_refused, close_netif),
         cmocka_unit_test_teardown(test_segments, close_netif),
         cmocka_unit_test_teardown(test_header_length, close_netif),
+        cmocka_unit_test_teardown(test_one_descriptor, close_netif),
         cmocka_unit_test_teardown(test_mark_lost, close_netif),
     };
 

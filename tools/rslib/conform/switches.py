@@ -122,15 +122,20 @@ def testpmd(queues=1, macswap=False):
     return make
 
 
-def passt(_, folder, stack):
-    """passt, which translates to sockets of the namespace; it answers ARP itself, and pings to the gateway reach the namespace."""
-    program = from_script('passt.sh')
-    netns, path = namespace(stack), os.path.join(folder, 'passt.sock')
+def passt_route(netns):
+    """An interface with a default route, which passt takes its addresses and route from; nothing is behind it."""
     netns.run(['ip', 'link', 'add', 'p0', 'type', 'veth', 'peer', 'name', 'p1'])
     netns.run(['ip', 'addr', 'add', f'198.18.1.2/{PREFIX}', 'dev', 'p0'])
     for device in ('p0', 'p1'):
         netns.run(['ip', 'link', 'set', device, 'up'])
     netns.run(['ip', 'route', 'add', 'default', 'via', '198.18.1.1'])
+
+
+def passt(_, folder, stack):
+    """passt, which translates to sockets of the namespace; it answers ARP itself, and pings to the gateway reach the namespace."""
+    program = from_script('passt.sh')
+    netns, path = namespace(stack), os.path.join(folder, 'passt.sock')
+    passt_route(netns)
     netns.sysctl('net.ipv4.ping_group_range', '0 0')        # it sends pings by sockets that need this
     argv = [program, '--vhost-user', '--foreground', '--one-off', '-4', '-i', 'p0', '-a', GUEST, '-n', str(PREFIX), '-g', HOST,
             '-s', path, '--runas', '0']     # inside the namespace we are root in any case
