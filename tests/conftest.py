@@ -1,5 +1,6 @@
 """What the pytest suites share: the options, the mark of rows that only a full run takes, time limits, and the consoles
 of a failed test's guests in its report."""
+import collections
 import os
 import signal
 import sys
@@ -30,13 +31,17 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the rows marked full unless asked for."""
-    if config.getoption('--full'):
-        return
-    full = [item for item in items if item.get_closest_marker('full')]
+    """Leaves out the rows marked full unless asked for. The files that take longest go first: a worker has a file at a time, and the
+    last one would have the others wait."""
+    full = [] if config.getoption('--full') else [item for item in items if item.get_closest_marker('full')]
     if full:
         config.hook.pytest_deselected(items=full)
         items[:] = [item for item in items if not item.get_closest_marker('full')]
+    seconds = collections.Counter()
+    for item in items:
+        marker = item.get_closest_marker('seconds')
+        seconds[item.path] += marker.args[0] if marker else 1
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.hookimpl(hookwrapper=True)
