@@ -112,7 +112,7 @@ struct virtnet_pair {
         uint64_t tx_since;   /* since when tx.last_used is tx_last and something is owed; 0: nothing is */
         uint64_t rx_since;   /* the first look since the device was told of buffers that it waited for; 0: none yet */
         uint16_t tx_last;
-        uint16_t rx_from; /* with rx.last_used beyond this it has used one of those, */
+        uint64_t rx_from; /* with more buffers popped than this the device has used one of those, */
         bool rx_told;     /* and until then this is true */
         bool reported;
     } watch;

@@ -359,6 +359,17 @@ void virtnet_show(struct virtnet_pair *pair)
         pair->kick_owed = true; /* until it has been done */
 }
 
+/* Buffers are what counts for the watch, not used entries: some of those may have been of none, and then the device
+ * seems to have used more than it has. */
+static void rx_told(struct virtnet_pair *pair)
+{
+    const struct virtqueue *rx = &pair->rx;
+    uint16_t others = (uint16_t)(rx->in_flight - (uint16_t)(rx->published - rx->before)); /* that it had already */
+    pair->watch.rx_since = 0;
+    pair->watch.rx_told = true;
+    pair->watch.rx_from = rx->stats.popped + others;
+}
+
 void virtnet_flush(struct virtnet_pair *pair)
 {
     struct virtnet *net = pair->net;
@@ -366,9 +377,7 @@ void virtnet_flush(struct virtnet_pair *pair)
     bool dry = virtqueue_publish(&pair->rx); /* a device wants to be told when it has no buffer left */
     if (dry || pair->kick_owed) {
         t->ops->notify(t, &pair->rx);
-        pair->watch.rx_since = 0;
-        pair->watch.rx_told = true;
-        pair->watch.rx_from = pair->rx.before;
+        rx_told(pair);
     }
     for (uint16_t i = 0; dry && i < net->others; i++, pair->rx_stats.nudges++)
         t->ops->notify(t, &net->other[i]->rx);
@@ -412,7 +421,7 @@ static void watch_rx(struct virtnet_pair *pair, uint64_t now)
 {
     if (!pair->watch.rx_told)
         return;
-    if ((int16_t)(pair->rx.last_used - pair->watch.rx_from) > 0)
+    if (pair->rx.stats.popped > pair->watch.rx_from)
         pair->watch.rx_told = false;
     else if (pair->watch.rx_since == 0)
         pair->watch.rx_since = now;

@@ -243,6 +243,57 @@ static void test_receive(void **state)
     }
 }
 
+static void device_takes(unsigned count)
+{
+    struct fake_chain chain;
+
+    while (count-- > 0) {
+        assert_true(fake_device_take(&net_rig.rx, &chain));
+        memset((void *)(uintptr_t)chain.piece[0].addr, 0, 100);
+    }
+}
+
+static void device_gives(unsigned count)
+{
+    while (count-- > 0)
+        fake_device_return(&net_rig.rx, 0, 100);
+    fake_device_publish(&net_rig.rx);
+}
+
+/* The device shows used entries of no buffer, so it seems to have used what it has not heard of when all it had before
+ * has come back. */
+static void test_receive_entries_of_no_buffer(void **state)
+{
+    (void)state;
+    for (unsigned lies = 0; lies < 4; lies++) {
+        open_rig(EVENT);
+        device_takes(1);
+        for (unsigned i = 0; i < lies; i++)
+            fake_device_lie(&net_rig.rx, 4711, 100);
+        device_gives(1);
+        fake_device_poll(&net_rig.rx);
+        receive(1);
+        device_takes(16);
+        assert_true(fake_device_sleep(&net_rig.rx, 0));
+        device_gives(5);
+        receive(5);
+        assert_int_equal(net_rig.rx_bells, 1); /* which it does not hear */
+        device_gives(11);
+        fake_device_poll(&net_rig.rx); /* it asked before: no publish is a reason for a notification any more */
+        receive(11);
+        uint64_t before = net_rig.pair->rx_stats.kicks_repeated;
+        idle(3 * SECOND, 10 * MS);
+        check(net_rig.pair->rx_stats.kicks_repeated > before, "not told again after %u entries of no buffer", lies);
+        device_takes(1); /* it has heard */
+        device_gives(1);
+        receive(1);
+        before = net_rig.pair->rx_stats.kicks_repeated;
+        idle(3 * SECOND, 10 * MS);
+        assert_int_equal(net_rig.pair->rx_stats.kicks_repeated, before);
+        close_rig();
+    }
+}
+
 static void sent(struct virtnet_pair *pair, void *token)
 {
     virtnet_finish(pair, token, done);
@@ -272,8 +323,13 @@ static void test_reset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_owed), cmocka_unit_test(test_transmit), cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_lost_buffer),  cmocka_unit_test(test_unwanted), cmocka_unit_test(test_receive),
+        cmocka_unit_test(test_nothing_owed),
+        cmocka_unit_test(test_transmit),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_lost_buffer),
+        cmocka_unit_test(test_unwanted),
+        cmocka_unit_test(test_receive),
+        cmocka_unit_test(test_receive_entries_of_no_buffer),
         cmocka_unit_test(test_reset),
     };
 
