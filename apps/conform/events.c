@@ -253,6 +253,19 @@ static enum verdict no_vector(void)
     return got == 0 ? PASS : tap_fail("none", "%u with NO_VECTOR for all queues", got);
 }
 
+/* Reads ISR status until it is 0 and the interrupt gone, a few times: one more may come meanwhile, for a buffer of
+ * another queue. Returns what ISR status was last; *status: PCI status after it. */
+static uint8_t isr_rest(uint16_t *status)
+{
+    uint8_t left;
+    struct rig_wait w = rig_for(SETTLE_MS);
+    do {
+        left = rig.transport.ops->isr(&rig.transport);
+        *status = (uint16_t)pci_read(&rig.pci, PCI_STATUS, 2);
+    } while ((left != 0 || *status & PCI_STATUS_INTERRUPT) && clock_ns() < w.until);
+    return left;
+}
+
 /* INTx, looked at without taking the interrupt: no function is called that lets it in. */
 static enum verdict isr(void)
 {
@@ -268,13 +281,14 @@ static enum verdict isr(void)
     struct rig_wait w = rig_for(SOON_MS);
     while (clock_ns() < w.until && !(status & PCI_STATUS_INTERRUPT))
         status = (uint16_t)pci_read(&rig.pci, PCI_STATUS, 2);
-    uint8_t first = t->ops->isr(t), second = t->ops->isr(t);
-    tap_note("isr", "0x%x, then 0x%x; PCI status 0x%x", first, second, status);
+    uint16_t after;
+    uint8_t first = t->ops->isr(t), rest = isr_rest(&after);
+    tap_note("isr", "0x%x, in the end 0x%x; PCI status 0x%x, in the end 0x%x", first, rest, status, after);
     if (!(first & ISR_QUEUE))
         return tap_fail("the queue bit", "ISR status 0x%x after a used buffer", first);
-    if (!(status & PCI_STATUS_INTERRUPT) || pci_read(&rig.pci, PCI_STATUS, 2) & PCI_STATUS_INTERRUPT)
-        return tap_fail("the interrupt bit while ISR status is not 0", "PCI status 0x%x", status);
-    return second == 0 ? PASS : tap_fail("0 once it was read", "ISR status 0x%x", second);
+    if (!(status & PCI_STATUS_INTERRUPT) || after & PCI_STATUS_INTERRUPT)
+        return tap_fail("the interrupt bit while ISR status is not 0", "PCI status 0x%x, then 0x%x", status, after);
+    return rest == 0 ? PASS : tap_fail("0 once it was read", "ISR status 0x%x", rest);
 }
 
 /* ---- kicks ---- */
