@@ -42,11 +42,11 @@ def test_macswap(image, cores, words):
         assert (ready['ip'], ready['ip6'], ready['cores']) == ('none', 'none', str(cores))
         sizes = [60, 61, 64, 128, 1000, 1513, 1514]
         sent = {}
-        for start in range(0, 400, 8):      # eight under way at a time, which the shortest ring holds
-            for number in range(start, start + 8):
+        for start in range(0, 400, 4):      # four under way at a time: the shortest ring holds eight, and the host has frames of its own
+            for number in range(start, start + 4):
                 sent[number] = frame(who[number % 8].mac, number, sizes[number % len(sizes)])
                 tap.send(sent[number])
-            for back in ours(tap.collect(5, lambda got: len(ours(got)) == 8)):
+            for back in ours(tap.collect(5, lambda got: len(ours(got)) == 4)):
                 number = int.from_bytes(back[14:18], 'big')
                 assert back == who[number % 8].mac + stations.GUEST_MAC + sent.pop(number)[12:], f'frame {number} is another'
         assert not sent, f'did not come back: {sorted(sent)}'
