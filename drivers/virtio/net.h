@@ -25,7 +25,8 @@
 #define VIRTNET_TX_PIECES    20 /* pieces of a frame to send; longer chains are copied together by the caller */
 #define VIRTNET_WATCH_NS     500000000u /* how often virtnet_watch() is to be called */
 #define VIRTNET_INLINE       288 /* bytes in a transmit slot: header and the start of the frame, or all of a short one */
-#define VIRTNET_INLINE_WHOLE 1552 /* without VIRTIO_F_INDIRECT_DESC: or all of one that is not segmented */
+#define VIRTNET_INLINE_WHOLE                                                                                           \
+    1552 /* without VIRTIO_F_INDIRECT_DESC: or all of one of up to 1,532 bytes, not segmented */
 
 /* A receive buffer. The device writes into data[]; the glue keeps its own state of the buffer in owner[]. */
 struct rx_buffer {

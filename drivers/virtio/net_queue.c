@@ -91,10 +91,12 @@ static bool make_pool(struct virtnet_pair *pair)
 }
 
 /* Where every piece takes a descriptor of the ring, a frame of usual length is copied and takes one: so the ring holds
- * twice as many, and a backend that copes with frames in one descriptor alone (passt) gets no others. */
+ * twice as many, and a backend that copes with frames in one descriptor alone (passt) gets no others. Unless that takes
+ * too much of the memory. */
 static bool make_slots(struct virtnet_pair *pair)
 {
-    bool whole = !virtnet_has(pair->net, VIRTIO_RING_F_INDIRECT_DESC);
+    bool whole = !virtnet_has(pair->net, VIRTIO_RING_F_INDIRECT_DESC) &&
+                 (uint64_t)VIRTNET_INLINE_WHOLE * pair->tx.size <= heap_stats().untouched / 4;
     pair->slot_room = whole ? VIRTNET_INLINE_WHOLE : VIRTNET_INLINE;
     size_t each = sizeof(struct tx_slot) + pair->slot_room;
     char *mem = heap_alloc_aligned(each * pair->tx.size, 64);
@@ -364,10 +366,10 @@ void virtnet_show(struct virtnet_pair *pair)
 static void rx_told(struct virtnet_pair *pair)
 {
     const struct virtqueue *rx = &pair->rx;
-    uint16_t others = (uint16_t)(rx->in_flight - (uint16_t)(rx->published - rx->before)); /* that it had already */
     pair->watch.rx_since = 0;
     pair->watch.rx_told = true;
-    pair->watch.rx_from = rx->stats.popped + others;
+    /* Those that it had before; some of the new ones may have come back already. */
+    pair->watch.rx_from = rx->stats.popped + rx->in_flight - (uint16_t)(rx->published - rx->before);
 }
 
 void virtnet_flush(struct virtnet_pair *pair)

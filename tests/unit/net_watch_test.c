@@ -294,6 +294,29 @@ static void test_receive_entries_of_no_buffer(void **state)
     }
 }
 
+/* Buffers shown before the device could be told: it has used some by the time it is, so it knows of them. */
+static void test_receive_before_told(void **state)
+{
+    struct virtnet_frame frame;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        net_rig_open(&(struct net_config){ .rx_size = 16, .tx_size = 16, .features = i ? EVENT : 0 });
+        now = look_at = 5 * SECOND;
+        device_takes(3);
+        device_gives(3);
+        for (unsigned n = 0; n < 3; n++) {
+            assert_true(virtnet_receive(net_rig.pair, &frame));
+            virtnet_release(frame.buffer[0]);
+        }
+        net_rig_flush();
+        assert_int_equal(net_rig.rx_bells, 1);
+        idle(5 * SECOND, 10 * MS);
+        assert_int_equal(net_rig.pair->rx_stats.kicks_repeated, 0);
+        close_rig();
+    }
+}
+
 static void sent(struct virtnet_pair *pair, void *token)
 {
     virtnet_finish(pair, token, done);
@@ -330,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_unwanted),
         cmocka_unit_test(test_receive),
         cmocka_unit_test(test_receive_entries_of_no_buffer),
+        cmocka_unit_test(test_receive_before_told),
         cmocka_unit_test(test_reset),
     };
 

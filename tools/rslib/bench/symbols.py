@@ -57,9 +57,9 @@ class Program:
                                          for at, text in self.texts if offset >= at)
 
     def extent(self):
-        """(first, end) of the first executable segment, as offsets."""
+        """Bytes from the program's base to the end of its first executable segment."""
         at, text = self.texts[0] if self.texts else (0, b'')
-        return at, at + len(text)
+        return at + len(text)
 
 
 def find_copies(program, blocks):
@@ -70,7 +70,7 @@ def find_copies(program, blocks):
             for offset in program.places(block):
                 votes[block.address - offset] += 1
     copies = []
-    _, size = program.extent()
+    size = program.extent()
     for base, count in votes.most_common():
         if count < MIN_VOTES:
             break
